@@ -1,0 +1,51 @@
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow check format lock clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# A half-made environment is worse than none: the stamp is written last, and a stale one is made anew.
+$(VENV)/run.stamp: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12")'
+	@echo "Setting up $(VENV) (about a minute, once)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) --require-hashes -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
+	@echo "Adding the tools of tests and checks"
+	@$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
+	@exec $(BIN)/shiftwatch serve
+
+test: $(VENV)/dev.stamp ## All tests but the slow calibration ones
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/dev.stamp ## Statistical calibration: minutes
+	@$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/dev.stamp ## Format, lint, types and layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp ## Mend what can be mended by a tool
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requirements
+	@$(PIP) uv
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group build -o requirements.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group build --group dev -c requirements.txt -o requirements-dev.txt
+
+clean: ## Remove the environment and caches; the data directory stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
