@@ -1,0 +1,226 @@
+"""Predictions reduced to sums that add up: what a pane stores and a reference is made of.
+
+Everything the service computes later is a function of these sums, and none of them depends on
+the reference, so a pane is written once and read by any version of the statistics. Merging two
+sets of predictions is adding their sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+# Edges of the confidence (largest probability) bins: 14 per argmax label. Fine near one, where
+# modern classifiers live. Every reference coarsens this same grid, so panes need not know it.
+CONFIDENCE_EDGES = np.array(
+    [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999]
+)
+CONFIDENCE_BINS = len(CONFIDENCE_EDGES) + 1
+CODE_EDGES = np.array([0.5, 0.75, 0.95])
+CODE_BINS = len(CODE_EDGES) + 1
+
+# Above this many labels only the diagonal of the sum of outer products is kept: the full one
+# costs k(k+1)/2 numbers a pane, and its use (soft covariances) can fall back on the diagonal.
+FULL_OUTER_LABELS = 64
+
+NEGATIVE_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class SoftSums:
+    """Sums over softmax rows `p`, with `s` the largest entry of a row.
+
+    `outer` is the upper triangle of `sum p p'`, row by row, up to `FULL_OUTER_LABELS` labels and
+    its diagonal beyond. `cells` counts rows by argmax and confidence bin, `codes` (sorted) and
+    `code_counts` by argmax, runner-up and coarse confidence bin.
+    """
+
+    prob: Floats
+    outer: Floats
+    cells: Counts
+    codes: Counts
+    code_counts: Counts
+    score: float
+    score_squared: float
+    score_by_label: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Predictions per label, and the sums over their softmax rows where every one had a row."""
+
+    counts: Counts
+    soft: SoftSums | None = None
+
+    @property
+    def n(self) -> int:
+        return int(self.counts.sum())
+
+
+def normalised(rows: Floats) -> tuple[Floats, Bools]:
+    """Softmax rows clipped at zero and scaled to sum to one, and which of them were acceptable.
+
+    A row is acceptable when it is finite, no entry is below -1e-6 and its sum is within 1e-3 of
+    one: what float32 and printing to a few digits do to a softmax, and no more.
+
+    >>> rows, good = normalised(np.array([[0.9, 0.1004], [0.5, 0.6], [np.nan, 1.0]]))
+    >>> good.tolist(), rows[0].round(4).tolist()
+    ([True, False, False], [0.8996, 0.1004])
+    """
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        total = rows.sum(axis=1)
+        good = (np.abs(total - 1.0) <= SUM_TOLERANCE) & (rows.min(axis=1) >= -NEGATIVE_TOLERANCE)
+        clipped = np.maximum(rows, 0.0)
+        clipped /= clipped.sum(axis=1, keepdims=True)
+    return clipped, good
+
+
+def argmax(rows: Floats) -> Counts:
+    """The label of each softmax row; the lowest index wins a tie, in reference and stream alike."""
+    return np.asarray(rows.argmax(axis=1), dtype=np.int64)
+
+
+def sums(k: int, predicted: Counts, rows: Floats | None = None) -> Sums:
+    """The sums of one set of predictions over `k` labels.
+
+    >>> sums(3, np.array([0, 2, 2])).counts.tolist()
+    [1, 0, 2]
+    """
+    counts = np.bincount(predicted, minlength=k)
+    return Sums(counts, None if rows is None else _soft_sums(k, predicted, rows))
+
+
+def sums_by_group(
+    k: int, predicted: Counts, rows: Floats | None, group: Counts, groups: int
+) -> list[Sums]:
+    """One `Sums` for each of `groups` groups; `group[i]` says where prediction `i` belongs.
+
+    Panes are groups of a batch by time; a reference is a sample grouped by true label.
+    """
+    if groups == 1:
+        return [sums(k, predicted, rows)]
+    counts = np.bincount(group * k + predicted, minlength=groups * k).reshape(groups, k)
+    if rows is None:
+        return [Sums(row) for row in counts]
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=groups))
+    return [
+        Sums(row, _soft_sums(k, predicted[part], rows[part]))
+        for row, part in zip(counts, np.split(order, ends[:-1]), strict=True)
+    ]
+
+
+def total(parts: Sequence[Sums]) -> Sums:
+    """The sums of all parts together; at least one, all with softmax rows or all without.
+
+    >>> total([Sums(np.array([1, 2])), Sums(np.array([3, 0]))]).counts.tolist()
+    [4, 2]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.sum([part.counts for part in parts], axis=0)
+    soft = [part.soft for part in parts if part.soft is not None]
+    if not soft:
+        return Sums(counts)
+    if len(soft) < len(parts):
+        raise ValueError("sums with softmax rows and sums without do not add up")
+    return Sums(counts, _soft_total(soft))
+
+
+def empty(k: int, *, soft: bool) -> Sums:
+    """The sums of no predictions at all."""
+    none = np.zeros(0, dtype=np.int64)
+    return sums(k, none, np.zeros((0, k)) if soft else None)
+
+
+def outer_size(k: int) -> int:
+    """How many numbers `SoftSums.outer` holds."""
+    return k * (k + 1) // 2 if k <= FULL_OUTER_LABELS else k
+
+
+def outer_matrix(k: int, packed: Floats) -> Floats:
+    """`sum p p'` as a symmetric matrix, from its packed form (a diagonal one for many labels).
+
+    >>> outer_matrix(2, np.array([5.0, 1.0, 3.0])).tolist()
+    [[5.0, 1.0], [1.0, 3.0]]
+    """
+    if k > FULL_OUTER_LABELS:
+        return np.diag(packed)
+    upper = np.zeros((k, k))
+    upper[np.triu_indices(k)] = packed
+    return upper + np.triu(upper, 1).T
+
+
+def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
+    """Argmax, runner-up and coarse confidence bin of each code.
+
+    >>> [part.tolist() for part in decode(3, np.array([(2 * 3 + 1) * 4 + 3]))]
+    [[2], [1], [3]]
+    """
+    pair, confidence = np.divmod(codes, CODE_BINS)
+    first, second = np.divmod(pair, k)
+    return first, second, confidence
+
+
+def _soft_sums(k: int, predicted: Counts, rows: Floats) -> SoftSums:
+    if not len(rows):
+        return _no_soft_sums(k)
+    first = rows.argmax(axis=1)
+    score = rows.max(axis=1)
+    cell = first * CONFIDENCE_BINS + np.searchsorted(CONFIDENCE_EDGES, score, side="right")
+    codes, code_counts = np.unique(_codes(k, rows, first, score), return_counts=True)
+    return SoftSums(
+        prob=rows.sum(axis=0),
+        outer=_outer(k, rows),
+        cells=np.bincount(cell, minlength=k * CONFIDENCE_BINS),
+        codes=codes,
+        code_counts=code_counts.astype(np.int64),
+        score=float(score.sum()),
+        score_squared=float(score @ score),
+        score_by_label=np.asarray(
+            np.bincount(predicted, weights=score, minlength=k), dtype=np.float64
+        ),
+    )
+
+
+def _no_soft_sums(k: int) -> SoftSums:
+    none = np.zeros(0, dtype=np.int64)
+    cells = np.zeros(k * CONFIDENCE_BINS, dtype=np.int64)
+    return SoftSums(np.zeros(k), np.zeros(outer_size(k)), cells, none, none, 0.0, 0.0, np.zeros(k))
+
+
+def _outer(k: int, rows: Floats) -> Floats:
+    if k > FULL_OUTER_LABELS:
+        return np.asarray(np.einsum("ij,ij->j", rows, rows))
+    product: Floats = rows.T @ rows
+    return product[np.triu_indices(k)]
+
+
+def _codes(k: int, rows: Floats, first: NDArray[np.intp], score: Floats) -> Counts:
+    others = rows.copy()
+    others[np.arange(len(rows)), first] = -1.0
+    second = others.argmax(axis=1)
+    confidence = np.searchsorted(CODE_EDGES, score, side="right")
+    return np.asarray((first * k + second) * CODE_BINS + confidence, dtype=np.int64)
+
+
+def _soft_total(parts: Sequence[SoftSums]) -> SoftSums:
+    codes, place = np.unique(np.concatenate([part.codes for part in parts]), return_inverse=True)
+    code_counts = np.zeros(len(codes), dtype=np.int64)
+    np.add.at(code_counts, place, np.concatenate([part.code_counts for part in parts]))
+    return SoftSums(
+        prob=np.sum([part.prob for part in parts], axis=0),
+        outer=np.sum([part.outer for part in parts], axis=0),
+        cells=np.sum([part.cells for part in parts], axis=0),
+        codes=codes,
+        code_counts=code_counts,
+        score=sum(part.score for part in parts),
+        score_squared=sum(part.score_squared for part in parts),
+        score_by_label=np.sum([part.score_by_label for part in parts], axis=0),
+    )
