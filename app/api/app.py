@@ -1,0 +1,69 @@
+"""The application: what is served where, and what lives as long as it does."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import to_thread
+from fastapi import FastAPI
+
+from app import __version__
+from app.api import (
+    errors,
+    health,
+    keys,
+    models,
+    openapi,
+    panes,
+    predictions,
+    problems,
+    references,
+)
+from app.api.auth import Gate
+from app.api.deps import Services
+from app.api.request_id import RequestId
+from app.config import Settings
+from app.ingest.directory import Directory
+from app.ingest.recorder import Recorder
+from app.storage.db import Database
+
+ROUTERS = (
+    models.router,
+    references.router,
+    predictions.router,
+    panes.router,
+    keys.router,
+    health.router,
+    problems.router,
+)
+
+
+def create_app(settings: Settings, database: Database) -> FastAPI:
+    """The service on one database; the caller owns the database."""
+    recorder = Recorder(database, settings.recorder_queue, settings.recorder_patience_seconds)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        recorder.start()
+        yield
+        # By now no request is taken any more; what waits for its commit still gets it.
+        await to_thread.run_sync(recorder.stop)
+
+    app = FastAPI(
+        title="Shiftwatch",
+        version=__version__,
+        summary="Label-shift monitoring for deployed classifiers",
+        lifespan=lifespan,
+        responses=openapi.PROBLEM_RESPONSES,
+        # Both of FastAPI's pages fetch their scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = Services(
+        settings, database, recorder, Directory(database), Gate(database, settings)
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    errors.install(app)
+    openapi.install(app)
+    app.add_middleware(RequestId)
+    return app

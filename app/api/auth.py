@@ -1,0 +1,98 @@
+"""Who may do what: API keys with scopes, and the rules for a machine of one's own."""
+
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from anyio import to_thread
+from fastapi import Request
+
+from app.config import Settings
+from app.errors import Forbidden, Unauthenticated, Unavailable
+from app.storage import keys
+from app.storage.db import Database
+from app.storage.keys import ApiKey, Scope
+
+# A key that was revoked elsewhere may be used for this long; one that is new is looked up at once.
+REMEMBERED_SECONDS = 1.0
+# Guessing keys must not become a way to keep the database busy.
+LOOK_AGAIN_SECONDS = 0.1
+
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(slots=True)
+class Gate:
+    """Decides about each request, by keys that it remembers for a moment."""
+
+    database: Database
+    settings: Settings
+    _keys: dict[bytes, ApiKey] | None = field(default=None, init=False)
+    _read_at: float = field(default=-1e9, init=False)
+
+    async def admit(self, request: Request, scope: Scope) -> None:
+        """Returns if the request may do what `scope` stands for; raises otherwise."""
+        if self.settings.auth == "off":
+            return
+        secret = _bearer(request)
+        known = await self._known()
+        if not known and self.settings.loopback:
+            refuse_strangers(request)
+            return
+        if secret is None:
+            raise Unauthenticated("send a key: Authorization: Bearer <key>")
+        key = known.get(keys.digest(secret)) or await self._new(secret)
+        if key is None or key.revoked_at is not None:
+            raise Unauthenticated("the key is not known, or was revoked")
+        if not key.allows(scope):
+            raise Forbidden(f"the key {key.name!r} does not have the scope {scope.value!r}")
+
+    async def _new(self, secret: str) -> ApiKey | None:
+        """A key that was made after we last looked."""
+        if time.monotonic() - self._read_at < LOOK_AGAIN_SECONDS:
+            return None
+        return (await self._reread()).get(keys.digest(secret))
+
+    def forget(self) -> None:
+        """Look the keys up again: one was made or revoked here."""
+        self._read_at = -1e9
+
+    async def _known(self) -> dict[bytes, ApiKey]:
+        if self._keys is None or time.monotonic() - self._read_at > REMEMBERED_SECONDS:
+            return await self._reread()
+        return self._keys
+
+    async def _reread(self) -> dict[bytes, ApiKey]:
+        try:
+            self._keys = await to_thread.run_sync(self._read)
+        except Unavailable:
+            # While the database is away, whoever was let in before still is.
+            if self._keys is None:
+                raise
+        self._read_at = time.monotonic()
+        return self._keys
+
+    def _read(self) -> dict[bytes, ApiKey]:
+        with self.database.begin() as conn:
+            return keys.by_digest(conn)
+
+
+def refuse_strangers(request: Request) -> None:
+    """Without keys, only this machine's own programs are let in.
+
+    A page in a browser can be made to call this address, even under a name of its own (DNS
+    rebinding), and a proxy can pass on callers from anywhere: all of it shows in the headers.
+    """
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    if host not in LOCAL_HOSTS:
+        raise Forbidden(f"without keys only calls to localhost are answered, not to {host!r}")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).hostname not in LOCAL_HOSTS:
+        raise Forbidden("without keys no calls from other sites' pages are answered")
+    if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+        raise Forbidden("without keys no forwarded calls are answered; create a key first")
+
+
+def _bearer(request: Request) -> str | None:
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" and secret.strip() else None

@@ -1,0 +1,72 @@
+"""API keys: make, list, revoke. A secret is shown once."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, StringConstraints
+
+from app.api.deps import Admin, Conn, Now, services
+from app.api.schemas import Moment, Strict
+from app.storage import keys
+from app.storage.keys import ApiKey, Scope
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[Admin])
+
+
+class KeyBody(Strict):
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "unnamed"
+
+
+class KeyView(BaseModel):
+    """`hint` is how the secret begins."""
+
+    id: int
+    name: str
+    scopes: list[Scope]
+    hint: str
+    created_at: Moment
+    revoked_at: Moment | None
+
+    @classmethod
+    def of(cls, key: ApiKey, **more: str) -> Self:
+        return cls(
+            id=key.id,
+            name=key.name,
+            scopes=sorted(key.scopes),
+            hint=key.hint,
+            created_at=key.created_at,
+            revoked_at=key.revoked_at,
+            **more,
+        )
+
+
+class NewKeyView(KeyView):
+    secret: str
+
+
+class KeyList(BaseModel):
+    items: list[KeyView]
+    next: None = None
+
+
+@router.post("", status_code=201)
+def create_key(body: KeyBody, conn: Conn, now: Now, request: Request) -> NewKeyView:
+    """A new key; its secret is in this answer and nowhere else."""
+    key, secret = keys.create(conn, body.name, body.scopes, now)
+    services(request).gate.forget()
+    return NewKeyView.of(key, secret=secret)
+
+
+@router.get("")
+def list_keys(conn: Conn) -> KeyList:
+    """Every key, revoked ones too, without secrets."""
+    return KeyList(items=[KeyView.of(key) for key in keys.all_keys(conn)])
+
+
+@router.delete("/{key_id}")
+def revoke_key(key_id: int, conn: Conn, now: Now, request: Request) -> KeyView:
+    """End a key. Other replicas learn of it within a second."""
+    revoked = keys.revoke(conn, key_id, now)
+    services(request).gate.forget()
+    return KeyView.of(revoked)

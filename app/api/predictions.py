@@ -1,0 +1,153 @@
+"""Ingest: the hot path. Reads, reduces, waits for the commit, answers."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from app.api import bodies
+from app.api.deps import Services, now, services
+from app.api.models import ModelName
+from app.api.openapi import body_of, schema_of
+from app.errors import AppError, Flaw, InvalidInput, Unavailable
+from app.ingest import formats
+from app.ingest.columns import Columns
+from app.ingest.record import KeyReused, Receipt, Stale, Submission
+from app.ingest.reduce import Reduced, Watched, reduce
+from app.storage.keys import Scope
+
+router = APIRouter(prefix="/v1/models/{model}/predictions", tags=["predictions"])
+
+# Parsing more than this takes milliseconds, which other callers should not wait for.
+INLINE_BYTES = 256 * 1024
+INLINE_CELLS = 50_000
+# How often a batch is reduced again because its model was changed at that very moment.
+MOST_CHANGES = 5
+MAX_KEY_LENGTH = 200
+
+
+class FlawOfRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    detail: str
+    pointer: str | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True, omit_defaults=False):
+    """What became of a batch. `accepted` were counted into panes; `late` came too late for that."""
+
+    accepted: int
+    rejected: int
+    late: int
+    duplicate: bool
+    version: str
+    errors: list[FlawOfRecord] | msgspec.UnsetType = msgspec.UNSET
+
+
+_encoder = msgspec.json.Encoder()
+
+OnError = Annotated[
+    Literal["refuse", "skip"],
+    Query(description="whether a bad record refuses the whole batch, or only itself"),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(description="the same key and content again is answered as before and counts nothing"),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses={202: {"content": {"application/json": {"schema": schema_of(Recorded)}}}},
+    openapi_extra=body_of(formats.SCHEMAS),
+)
+async def post_predictions(
+    model: ModelName,
+    request: Request,
+    on_error: OnError = "refuse",
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Count a batch of predictions; the answer comes only when it is durable."""
+    own = services(request)
+    await own.gate.admit(request, Scope.INGEST)
+    parse = formats.parser(request.headers.get("content-type"))
+    content = await bodies.read(request, own.settings.max_body_bytes)
+    skip = on_error == "skip"
+    if len(content) <= INLINE_BYTES:
+        columns = parse(content, skip=skip)
+    else:
+        columns = await to_thread.run_sync(lambda: parse(content, skip=skip))
+    key = _key(idempotency_key, columns.key)
+    fingerprint = hashlib.sha256(content).digest() if key is not None else b""
+    receipt, flaws = await _record(own, model, columns, skip, key, fingerprint)
+    return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
+
+
+async def _record(
+    own: Services, name: str, columns: Columns, skip: bool, key: str | None, fingerprint: bytes
+) -> tuple[Receipt, Sequence[Flaw]]:
+    """Reduce and record, again if the model turns out to have changed since we last read it."""
+    watched = await own.directory.get(name)
+    for _ in range(MOST_CHANGES):
+        try:
+            reduced = await _reduce(columns, watched, skip)
+        except AppError:
+            # A version that we do not know of may be new.
+            latest = await own.directory.look_again(name)
+            if latest.model == watched.model:
+                raise
+            watched = latest
+            continue
+        outcome = await own.recorder.record(Submission(reduced, key, fingerprint))
+        match outcome:
+            case Receipt():
+                return outcome, reduced.flaws
+            case KeyReused():
+                raise _reused(key)
+            case Stale():
+                watched = await own.directory.look_again(name)
+    raise Unavailable(f"model {name!r} is being changed all the time; send the batch again")
+
+
+async def _reduce(columns: Columns, watched: Watched, skip: bool) -> Reduced:
+    if columns.size * watched.model.k <= INLINE_CELLS:
+        return reduce(columns, watched, now(), skip=skip)
+    return await to_thread.run_sync(lambda: reduce(columns, watched, now(), skip=skip))
+
+
+def _key(header: str | None, body: str | None) -> str | None:
+    """The key of the batch: the header's, quoted as its draft says or not, or the body's."""
+    if header is None:
+        return body
+    key = header.strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not key.isprintable() or not 1 <= len(key) <= MAX_KEY_LENGTH:
+        raise _bad_key(f"must have 1 to {MAX_KEY_LENGTH} printable characters")
+    if body is not None and body != key:
+        raise _bad_key("is not the `batch_id` of the body; give one of them")
+    return key
+
+
+def _bad_key(detail: str) -> InvalidInput:
+    flaw = Flaw(detail, parameter="idempotency-key")
+    return InvalidInput(f"Idempotency-Key {detail}", flaws=[flaw])
+
+
+def _reused(key: str | None) -> InvalidInput:
+    return InvalidInput(
+        f"the key {key!r} came before with other content; a new batch needs a new key",
+        flaws=[Flaw("came before with other content", parameter="idempotency-key")],
+    )
+
+
+def _answer(receipt: Receipt, flaws: Sequence[Flaw]) -> bytes:
+    recorded = Recorded(
+        receipt.accepted, receipt.rejected, receipt.late, receipt.duplicate, receipt.version
+    )
+    if flaws:
+        shown = [FlawOfRecord(flaw.detail, flaw.pointer) for flaw in flaws]
+        recorded = msgspec.structs.replace(recorded, errors=shown)
+    return _encoder.encode(recorded)

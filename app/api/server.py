@@ -1,0 +1,62 @@
+"""uvicorn, as this service wants it."""
+
+import sys
+import time
+
+import uvicorn
+
+from app.api.app import create_app
+from app.config import Settings
+from app.errors import Unavailable
+from app.storage import keys, schema
+from app.storage.db import Database
+
+GRACE_SECONDS = 25
+DATABASE_SECONDS = 30.0
+
+
+class Exposed(Exception):
+    """The service would be open to everybody who can reach its address."""
+
+
+def run(settings: Settings, database: Database) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what was taken."""
+    refuse_exposure(settings, database)
+    config = uvicorn.Config(
+        create_app(settings, database),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=75,
+        backlog=4096,
+    )
+    # One thread serves the requests, another commits them. At the default of 5 ms each would
+    # wait long for the other whenever both have something to do.
+    sys.setswitchinterval(0.001)
+    uvicorn.Server(config).run()
+
+
+def refuse_exposure(settings: Settings, database: Database) -> None:
+    """Beyond this machine there must be a key, or the operator's word that none is wanted."""
+    if settings.loopback or settings.auth == "off" or _has_key(database):
+        return
+    raise Exposed(
+        f"refusing to serve {settings.host} without a key: anybody could send predictions and "
+        "read results. Create one with `shiftwatch key create --scope admin`, or set "
+        "SHIFTWATCH_AUTH=off if something in front of the service keeps strangers out."
+    )
+
+
+def _has_key(database: Database) -> bool:
+    deadline = time.monotonic() + DATABASE_SECONDS
+    while True:
+        try:
+            with database.begin() as conn:
+                return schema.at_head(conn) and bool(keys.all_keys(conn))
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,152 @@
+"""The commands."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app import __version__, logs, serve
+from app.api import server
+from app.config import BadSettings, Settings
+from app.errors import AppError
+from app.storage import keys, schema
+from app.storage.db import Database
+from app.storage.embedded import Embedded, EmbeddedError
+from app.storage.keys import Scope
+
+Command = Callable[[Settings, argparse.Namespace], None]
+
+
+class Refused(Exception):
+    """A command cannot do what it was asked; the message says why."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
+    try:
+        settings = Settings.from_env(os.environ, **given)
+        logs.configure(settings.log_level)
+        options.run(settings, options)
+    except BadSettings as error:
+        return _fail(f"the settings cannot be used:\n{error}", 2)
+    except (AppError, EmbeddedError, schema.WrongServer, server.Exposed, Refused) as error:
+        return _fail(str(error), 1)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"shiftwatch: {message}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shiftwatch", description="Label-shift monitoring for deployed classifiers."
+    )
+    parser.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
+    _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
+    _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
+    _add_key_commands(commands.add_parser("key", help="who may use the service"))
+    return parser
+
+
+def _add(commands: Any, name: str, run: Command, help: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=help, description=help)
+    command.add_argument("--data-dir", type=Path, help="of the embedded PostgreSQL (.shiftwatch)")
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_serving(commands: Any, name: str, run: Command, help: str) -> None:
+    command = _add(commands, name, run, help)
+    command.add_argument("--host", help="address to listen on (127.0.0.1)")
+    command.add_argument("--port", type=int, help="port to listen on (8000)")
+
+
+def _add_key_commands(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    create = _add(commands, "create", _create_key, "make a key and print its secret, once")
+    create.add_argument(
+        "--scope", action="append", required=True, choices=[scope.value for scope in Scope]
+    )
+    create.add_argument("--name", default="unnamed", help="to tell keys apart")
+    _add(commands, "list", _list_keys, "show all keys, without their secrets")
+    revoke = _add(commands, "revoke", _revoke_key, "end a key for good")
+    revoke.add_argument("id", type=int)
+
+
+def _serve(settings: Settings, _: argparse.Namespace) -> None:
+    with serve.stopping_on_signals(), _url(settings) as (url, embedded):
+        database = Database(url)
+        try:
+            schema.upgrade(database)
+            server.refuse_exposure(settings, database)
+        finally:
+            database.close()
+        serve.run(settings, url, embedded)
+
+
+def _api(settings: Settings, _: argparse.Namespace) -> None:
+    if settings.database_url is None:
+        raise Refused("`api` needs SHIFTWATCH_DATABASE_URL; `serve` brings a PostgreSQL of its own")
+    database = Database(settings.database_url.get_secret_value(), settings.pool_size)
+    try:
+        server.run(settings, database)
+    finally:
+        database.close()
+
+
+def _migrate(settings: Settings, _: argparse.Namespace) -> None:
+    with _database(settings) as database:
+        schema.upgrade(database)
+        with database.begin() as conn:
+            print(f"the schema is at {schema.current(conn)}")
+
+
+def _create_key(settings: Settings, options: argparse.Namespace) -> None:
+    with _database(settings) as database:
+        schema.upgrade(database)
+        with database.begin() as conn:
+            scopes = [Scope(scope) for scope in options.scope]
+            _, secret = keys.create(conn, options.name, scopes, datetime.now(UTC))
+    print(secret)
+
+
+def _list_keys(settings: Settings, _: argparse.Namespace) -> None:
+    with _database(settings) as database, database.begin() as conn:
+        for key in keys.all_keys(conn):
+            state = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "valid"
+            print(f"{key.id}\t{key.name}\t{','.join(sorted(key.scopes))}\t{key.hint}…\t{state}")
+
+
+def _revoke_key(settings: Settings, options: argparse.Namespace) -> None:
+    with _database(settings) as database, database.begin() as conn:
+        key = keys.revoke(conn, options.id, datetime.now(UTC))
+        print(f"key {key.id} ({key.name}) is revoked")
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Database]:
+    """The configured database, or the embedded one: the running one, or started for a moment."""
+    with _url(settings) as (url, _):
+        database = Database(url)
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+@contextmanager
+def _url(settings: Settings) -> Iterator[tuple[str, Embedded | None]]:
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value(), None
+        return
+    with Embedded(settings.data_dir, settings.pg_bin) as embedded:
+        yield embedded.start().url, embedded

@@ -1,0 +1,109 @@
+"""Settings, read from the environment once, at start-up."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+PREFIX = "SHIFTWATCH_"
+
+
+class BadSettings(Exception):
+    """The environment does not make sense; the message lists everything that is wrong."""
+
+
+class Settings(BaseModel):
+    """Every knob of the service. Field `database_url` is `SHIFTWATCH_DATABASE_URL`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: SecretStr | None = Field(
+        None, description="PostgreSQL 15 or newer; left out, an embedded one is started"
+    )
+    data_dir: Path = Field(
+        Path(".shiftwatch"), description="where the embedded PostgreSQL keeps its files"
+    )
+    pg_bin: Path | None = Field(
+        None, description="directory of the PostgreSQL programs that the embedded server uses"
+    )
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    auth: Literal["on", "off"] = Field(
+        "on", description="`off` lets anybody in who reaches the port; think twice"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level that is logged"
+    )
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="largest request body, after decompression"
+    )
+    pool_size: int = Field(10, ge=1, le=200, description="database connections of a process")
+    recorder_queue: int = Field(
+        4096, ge=1, description="batches that may wait for their commit before 503 is answered"
+    )
+    recorder_patience_seconds: float = Field(
+        10.0, gt=0, description="how long a batch waits for a database that is away"
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _use_our_driver(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        scheme, separator, rest = value.get_secret_value().partition("://")
+        if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+            raise ValueError("must start with postgresql://")
+        return SecretStr(f"postgresql+psycopg://{rest}")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **given: object) -> Self:
+        """Build from `environ`; `SHIFTWATCH_X_FILE` names a file holding the value of X.
+
+        What is `given` and not None, such as a command's options, goes before the environment.
+        """
+        values: dict[str, object] = {}
+        problems: list[str] = []
+        for name, text in sorted(environ.items()):
+            if not name.startswith(PREFIX):
+                continue
+            field = name.removeprefix(PREFIX).lower()
+            if field.endswith("_file") and field not in cls.model_fields:
+                field = field.removesuffix("_file")
+                try:
+                    text = Path(text).read_text().strip()
+                except OSError as error:
+                    problems.append(f"{name}: {error.strerror}: {text}")
+                    continue
+            if field not in cls.model_fields:
+                problems.append(f"{name}: there is no such setting")
+            elif field in values:
+                problems.append(f"{name}: given twice, with and without _FILE")
+            values[field] = text
+        values.update({field: value for field, value in given.items() if value is not None})
+        return cls._checked(values, problems)
+
+    @classmethod
+    def _checked(cls, values: dict[str, object], problems: list[str]) -> Self:
+        known = {field: value for field, value in values.items() if field in cls.model_fields}
+        try:
+            settings = cls.model_validate(known)
+        except ValidationError as error:
+            # The value itself stays out of the message: it may be a secret.
+            for flaw in error.errors(include_input=False, include_url=False):
+                problems.append(f"{PREFIX}{str(flaw['loc'][0]).upper()}: {flaw['msg']}")
+            raise BadSettings("\n".join(problems)) from None
+        if problems:
+            raise BadSettings("\n".join(problems))
+        return settings

@@ -1,0 +1,54 @@
+"""A monitored model: its labels, how its predictions are cut into windows, what to watch for."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from app.domain.window import DEFAULT_WINDOWS, Window
+
+MIN_LABELS, MAX_LABELS = 2, 1000
+MAX_LABEL_LENGTH = 200
+
+# What may stand between two slashes of a URL, unescaped, and in a metric's label unchanged.
+SLUG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~-]{0,98}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmPolicy:
+    """At most `at_most` false alarms per `per`, and silence below `min_effect`."""
+
+    at_most: float = 1.0
+    per: timedelta = timedelta(days=30)
+    min_effect: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What a caller decides about a model."""
+
+    labels: tuple[str, ...]
+    pane: timedelta = timedelta(minutes=1)
+    windows: tuple[Window, ...] = DEFAULT_WINDOWS
+    alarm: AlarmPolicy = field(default_factory=AlarmPolicy)
+    allowed_lateness: timedelta = timedelta(days=1)
+    keep_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`revision` grows with every change, of settings and of the active version alike."""
+
+    id: int
+    name: str
+    settings: ModelSettings
+    revision: int
+    versions: frozenset[str] = frozenset()
+    active_version: str | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.settings.labels
+
+    @property
+    def k(self) -> int:
+        return len(self.settings.labels)

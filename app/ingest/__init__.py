@@ -1,0 +1,1 @@
+"""Verb: turn a batch of predictions into pane sums and record them once."""

@@ -1,0 +1,263 @@
+"""Batches in JSON: columns, or rows.
+
+The strict way decodes straight into typed lists and is fast; the lenient way, taken when bad
+records are to be skipped and there are some, looks at each cell by itself.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from operator import attrgetter
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+
+from app.errors import Flaw, InvalidInput, Malformed
+from app.ingest.columns import NO_TIME, Columns, Field, column_pointer, microseconds, row_pointer
+
+Moment = Annotated[datetime, Meta(tz=True)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Row(Struct, forbid_unknown_fields=True):
+    predicted: str | int | None = None
+    probabilities: list[float] | None = None
+    timestamp: Moment | None = None
+    id: Name | None = None
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    predicted: list[str | int] | None = None
+    probabilities: list[list[float]] | None = None
+    timestamps: list[Moment] | None = None
+    timestamp: Moment | None = None
+    ids: list[Name] | None = None
+    rows: list[Row] | None = None
+    version: str | None = None
+    batch_id: Name | None = None
+
+
+class LooseBody(Struct, forbid_unknown_fields=True):
+    """The same outside, with anything at all in the records."""
+
+    predicted: list[Any] | None = None
+    probabilities: list[Any] | None = None
+    timestamps: list[Any] | None = None
+    timestamp: Moment | None = None
+    ids: list[Any] | None = None
+    rows: list[Any] | None = None
+    version: str | None = None
+    batch_id: Name | None = None
+
+
+_decoder = msgspec.json.Decoder(Body)
+
+CELL_TYPES: dict[Field, Any] = {
+    "predicted": str | int | None,
+    "probabilities": list[float] | None,
+    "timestamp": Moment | None,
+    "id": Name | None,
+}
+
+
+def parse(content: bytes, *, skip: bool) -> Columns:
+    """The columns of a JSON body; with `skip`, bad records are given up one by one."""
+    try:
+        body = _decoder.decode(content)
+    except msgspec.DecodeError as error:
+        if skip:
+            return _parse_leniently(content)
+        refuse(content, error)
+    if body.rows is not None:
+        _refuse_columns_beside_rows(body)
+        return _from_rows(body, body.rows)
+    return _from_columns(body)
+
+
+def refuse(content: bytes, error: msgspec.DecodeError) -> NoReturn:
+    """Say what is wrong and where, for a body that msgspec could not decode."""
+    if isinstance(error, msgspec.ValidationError):
+        flaw = flaw_of(error)
+        raise InvalidInput(flaw.detail, flaw.pointer) from None
+    pointer = _not_a_number(content)
+    if pointer is not None:
+        raise InvalidInput("NaN and Infinity are not numbers in JSON", pointer) from None
+    raise Malformed(f"the body is not valid JSON: {error}") from None
+
+
+def flaw_of(error: msgspec.ValidationError) -> Flaw:
+    """msgspec's message, with its `$.predicted[3]` turned into a JSON Pointer.
+
+    >>> flaw_of(msgspec.ValidationError("Expected `int`, got `bool` - at `$.predicted[3]`"))
+    Flaw(detail='Expected `int`, got `bool`', pointer='#/predicted/3', parameter=None)
+    """
+    detail, _, path = str(error).partition(" - at `")
+    pointer = "#" + re.sub(r"\[(\d+)\]", r"/\1", path.strip("$`")).replace(".", "/")
+    unknown = re.search(r"unknown field `(.*)`", detail)
+    return Flaw(detail, f"{pointer}/{_escaped(unknown[1])}" if unknown else pointer)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _from_columns(body: Body) -> Columns:
+    size = _common_length(body)
+    if body.timestamps is not None:
+        times: NDArray[np.int64] | None = microseconds(body.timestamps)
+    else:
+        times = None if body.timestamp is None else microseconds([body.timestamp])
+    return Columns(
+        size=size,
+        predicted=body.predicted,
+        rows=body.probabilities,
+        times=times,
+        ids=body.ids,
+        version=body.version,
+        key=body.batch_id,
+    )
+
+
+def _from_rows(body: Body, rows: Sequence[Row]) -> Columns:
+    stamps = list(map(attrgetter("timestamp"), rows))
+    return Columns(
+        size=len(rows),
+        predicted=list(map(attrgetter("predicted"), rows)),
+        rows=list(map(attrgetter("probabilities"), rows)),
+        times=_times_of_rows(stamps, body.timestamp),
+        ids=list(map(attrgetter("id"), rows)),
+        version=body.version,
+        key=body.batch_id,
+        pointer=row_pointer,
+    )
+
+
+def _times_of_rows(
+    stamps: Sequence[datetime | None], batch: datetime | None
+) -> NDArray[np.int64] | None:
+    """A row's own time, else the batch's, else none."""
+    given = [stamp for stamp in stamps if stamp is not None]
+    fallback = NO_TIME if batch is None else int(microseconds([batch])[0])
+    if not given:
+        return None if batch is None else np.array([fallback])
+    times = np.full(len(stamps), fallback)
+    times[[stamp is not None for stamp in stamps]] = microseconds(given)
+    return times
+
+
+def _common_length(body: Body | LooseBody) -> int:
+    if body.predicted is None and body.probabilities is None:
+        raise InvalidInput("a batch needs `predicted`, `probabilities` or `rows`", "#")
+    if body.timestamp is not None and body.timestamps is not None:
+        raise InvalidInput("give `timestamp` or `timestamps`, not both", "#/timestamps")
+    columns = {
+        "predicted": body.predicted,
+        "probabilities": body.probabilities,
+        "timestamps": body.timestamps,
+        "ids": body.ids,
+    }
+    given = {name: len(column) for name, column in columns.items() if column is not None}
+    first, size = next(iter(given.items()))
+    for name, length in given.items():
+        if length != size:
+            raise InvalidInput(
+                f"`{name}` has {length} entries, but `{first}` has {size}", f"#/{name}"
+            )
+    return size
+
+
+def _refuse_columns_beside_rows(body: Body | LooseBody) -> None:
+    for name in ("predicted", "probabilities", "timestamps", "ids"):
+        if getattr(body, name) is not None:
+            raise InvalidInput("give `rows` or columns, not both", f"#/{name}")
+
+
+def _parse_leniently(content: bytes) -> Columns:
+    try:
+        body = msgspec.convert(json.loads(content), LooseBody)
+    except msgspec.ValidationError as error:
+        flaw = flaw_of(error)
+        raise InvalidInput(flaw.detail, flaw.pointer) from None
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the body is not valid JSON: {error}") from None
+    if body.rows is not None:
+        _refuse_columns_beside_rows(body)
+        return _cells_of_rows(body, body.rows)
+    return _cells_of_columns(body)
+
+
+def _cells_of_columns(body: LooseBody) -> Columns:
+    size = _common_length(body)
+    flaws: dict[int, Flaw] = {}
+    predicted = _cells("predicted", body.predicted, flaws)
+    rows = _cells("probabilities", body.probabilities, flaws)
+    stamps = _cells("timestamp", body.timestamps, flaws)
+    ids = _cells("id", body.ids, flaws)
+    times = _times_of_rows(stamps or [None] * size, body.timestamp)
+    return Columns(size, predicted, rows, times, ids, body.version, body.batch_id, flaws)
+
+
+def _cells(name: Field, column: list[Any] | None, flaws: dict[int, Flaw]) -> list[Any] | None:
+    if column is None:
+        return None
+    return [
+        _cell(name, value, flaws, record, column_pointer(name, record))
+        for record, value in enumerate(column)
+    ]
+
+
+def _cell(name: Field, value: Any, flaws: dict[int, Flaw], record: int, pointer: str) -> Any:
+    try:
+        return msgspec.convert(value, CELL_TYPES[name])
+    except msgspec.ValidationError as error:
+        inner = flaw_of(error)
+        flaws.setdefault(record, Flaw(inner.detail, pointer + (inner.pointer or "#")[1:]))
+        return None
+
+
+def _cells_of_rows(body: LooseBody, rows: Sequence[Any]) -> Columns:
+    flaws: dict[int, Flaw] = {}
+    good = [_row(value, record, flaws) for record, value in enumerate(rows)]
+    strict = Body(timestamp=body.timestamp, version=body.version, batch_id=body.batch_id)
+    return replace(_from_rows(strict, good), flaws=flaws)
+
+
+def _row(value: Any, record: int, flaws: dict[int, Flaw]) -> Row:
+    try:
+        return msgspec.convert(value, Row)
+    except msgspec.ValidationError as error:
+        inner = flaw_of(error)
+        flaws[record] = Flaw(inner.detail, row_pointer(None, record) + (inner.pointer or "#")[1:])
+        return Row()
+
+
+def _not_a_number(content: bytes) -> str | None:
+    """Where the first NaN or infinity of an otherwise valid body stands, in any spelling."""
+    try:
+        return _pointer_to_constant(json.loads(content, parse_constant=_Constant), "#")
+    except (ValueError, RecursionError):
+        return None
+
+
+class _Constant(str):
+    """`NaN`, `Infinity` or `-Infinity`, which JSON does not have but many programs write."""
+
+
+def _pointer_to_constant(value: Any, pointer: str) -> str | None:
+    if isinstance(value, _Constant):
+        return pointer
+    inside: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, list):
+        inside = enumerate(value)
+    elif isinstance(value, dict):
+        inside = ((_escaped(name), part) for name, part in value.items())
+    for name, part in inside:
+        found = _pointer_to_constant(part, f"{pointer}/{name}")
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,112 @@
+"""Turn the body of a reference into its statistics: a confusion matrix, or labelled predictions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from app.domain.reference import LabelledRows
+from app.errors import Flaw, InvalidInput
+from app.ingest import json_format
+from app.ingest.columns import Columns
+from app.ingest.reduce import SHOWN_FLAWS, Watched, flaws_of, records_of
+from app.stats import reference as references
+from app.stats.moments import Counts
+from app.stats.reference import Reference
+
+# Sums of counts stay exact in a double below this.
+MOST_RECORDS = 2**53
+Count = Annotated[int, Meta(ge=0, le=MOST_RECORDS)]
+
+
+class ReferenceBody(Struct, forbid_unknown_fields=True):
+    confusion: list[list[Count]] | None = None
+    predicted: list[str | int] | None = None
+    probabilities: list[list[float]] | None = None
+    actual: list[str | int] | None = None
+    activate: bool = True
+
+
+_decoder = msgspec.json.Decoder(ReferenceBody)
+
+
+def parse(content: bytes) -> ReferenceBody:
+    try:
+        return _decoder.decode(content)
+    except msgspec.DecodeError as error:
+        json_format.refuse(content, error)
+
+
+def statistics(
+    body: ReferenceBody, watched: Watched, now: datetime
+) -> tuple[Reference, LabelledRows | None]:
+    """What the body says, and the softmax rows it came from, if any."""
+    if body.confusion is not None:
+        _refuse_sample_beside_confusion(body)
+        return references.from_confusion(_confusion(body.confusion, watched.model.k)), None
+    if body.actual is None:
+        missing = "a reference needs `confusion`, or `actual` with `predicted` or `probabilities`"
+        raise InvalidInput(missing, "#")
+    return _sample(body, body.actual, watched, now)
+
+
+def _refuse_sample_beside_confusion(body: ReferenceBody) -> None:
+    for name in ("predicted", "probabilities", "actual"):
+        if getattr(body, name) is not None:
+            raise InvalidInput("give `confusion` or labelled predictions, not both", f"#/{name}")
+
+
+def _confusion(rows: Sequence[Sequence[int]], k: int) -> Counts:
+    if len(rows) != k:
+        raise InvalidInput(f"has {len(rows)} rows, but there are {k} labels", "#/confusion")
+    for i, row in enumerate(rows):
+        if len(row) != k:
+            detail = f"has {len(row)} columns, but there are {k} labels"
+            raise InvalidInput(detail, f"#/confusion/{i}")
+    total = sum(map(sum, rows))
+    if not 0 < total <= MOST_RECORDS:
+        detail = "counts no record at all" if not total else f"counts more than {MOST_RECORDS}"
+        raise InvalidInput(detail, "#/confusion")
+    return np.array(rows, dtype=np.int64)
+
+
+def _sample(
+    body: ReferenceBody, actual: Sequence[str | int], watched: Watched, now: datetime
+) -> tuple[Reference, LabelledRows | None]:
+    columns = Columns(_common_length(body, actual), body.predicted, body.probabilities)
+    records, good = records_of(columns, watched, now)
+    flaws = [] if good.all() else flaws_of(columns, watched, now, good)
+    truth = _truth(actual, watched.index)
+    unknown = np.flatnonzero(truth < 0)[:SHOWN_FLAWS].tolist()
+    flaws += [_unknown(actual[record], record, watched) for record in unknown]
+    if flaws:
+        raise InvalidInput(f"{flaws[0].pointer}: {flaws[0].detail}", flaws=flaws[:SHOWN_FLAWS])
+    found = references.from_sample(watched.model.k, records.predicted, truth, records.rows)
+    if records.rows is None:
+        return found, None
+    return found, LabelledRows(records.rows, truth, records.predicted)
+
+
+def _common_length(body: ReferenceBody, actual: Sequence[str | int]) -> int:
+    if body.predicted is None and body.probabilities is None:
+        raise InvalidInput("`actual` needs `predicted` or `probabilities` beside it", "#")
+    if not actual:
+        raise InvalidInput("has no record at all", "#/actual")
+    for name in ("predicted", "probabilities"):
+        column = getattr(body, name)
+        if column is not None and len(column) != len(actual):
+            detail = f"`{name}` has {len(column)} entries, but `actual` has {len(actual)}"
+            raise InvalidInput(detail, f"#/{name}")
+    return len(actual)
+
+
+def _truth(actual: Sequence[str | int], index: Mapping[str | int | None, int]) -> Counts:
+    return np.fromiter(map(index.get, actual, repeat(-1)), np.int64, len(actual))
+
+
+def _unknown(label: str | int, record: int, watched: Watched) -> Flaw:
+    return Flaw(f"model {watched.model.name!r} has no label {label!r}", f"#/actual/{record}")

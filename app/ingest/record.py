@@ -1,0 +1,159 @@
+"""Count batches into panes, each exactly once: the work of one transaction, for many requests."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.ingest.reduce import Reduced
+from app.stats import moments
+from app.stats.moments import Sums
+from app.storage import batches, models, panes, partitions, predictions
+from app.storage.batches import Batch, BatchKey
+from app.storage.db import Connection
+from app.storage.panes import PaneKey
+from app.storage.partitions import Partition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Submission:
+    """A batch on its way to the database; without a `key` a repeat cannot be told."""
+
+    reduced: Reduced
+    key: str | None = None
+    fingerprint: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was counted: now or, for a duplicate, the first time."""
+
+    version: str
+    accepted: int
+    rejected: int
+    late: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The model has changed since the batch was reduced; nothing was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReused:
+    """The key came before, with other content; nothing was counted."""
+
+
+Outcome = Receipt | Stale | KeyReused
+
+
+def record(
+    conn: Connection, submissions: Sequence[Submission], shard: int, now: datetime
+) -> tuple[list[Outcome], str | None]:
+    """Count what was not counted before.
+
+    Returns an outcome for each submission, and the id of the transaction, by which it can be told
+    later whether a commit that got no answer took place.
+    """
+    revisions, xid = models.hold(conn, {one.reduced.model.id for one in submissions})
+    current = [one for one in submissions if _is_current(one, revisions)]
+    claims = _claims(current)
+    before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
+    fresh = [one for one in current if one.key is None or _is_first(one, claims, before)]
+    _count(conn, [one.reduced for one in fresh], shard, now)
+    outcomes: dict[Submission, Outcome] = {one: _receipt(one.reduced) for one in fresh}
+    for one in current:
+        if one not in outcomes:
+            outcomes[one] = _repeat(one, claims, before)
+    return [outcomes.get(one, Stale()) for one in submissions], xid
+
+
+def needed_partitions(submissions: Iterable[Submission], now: datetime) -> set[Partition]:
+    """Where the rows of these submissions will live."""
+    needed: set[Partition] = set()
+    for one in submissions:
+        needed |= {partitions.containing("pane", key.start) for key in one.reduced.panes}
+        if one.key is not None:
+            needed |= {partitions.containing("batch", day) for day in batches.days(now)}
+        if one.reduced.kept is not None:
+            needed |= {partitions.containing("prediction", at) for at in one.reduced.kept.at}
+    return needed
+
+
+def _is_current(one: Submission, revisions: Mapping[int, int]) -> bool:
+    return revisions.get(one.reduced.model.id) == one.reduced.model.revision
+
+
+def _id(one: Submission) -> BatchKey:
+    return BatchKey(one.reduced.model.id, one.key or "")
+
+
+def _claims(submissions: Iterable[Submission]) -> dict[BatchKey, Submission]:
+    """The first submission with each key: repeats may well be in the same transaction."""
+    claims: dict[BatchKey, Submission] = {}
+    for one in submissions:
+        if one.key is not None:
+            claims.setdefault(_id(one), one)
+    return claims
+
+
+def _is_first(
+    one: Submission, claims: Mapping[BatchKey, Submission], before: Mapping[BatchKey, Batch]
+) -> bool:
+    return claims[_id(one)] is one and _id(one) not in before
+
+
+def _batch(id: BatchKey, one: Submission) -> Batch:
+    reduced = one.reduced
+    return Batch(
+        id, one.fingerprint, reduced.version, reduced.accepted, reduced.rejected, reduced.late
+    )
+
+
+def _receipt(reduced: Reduced) -> Receipt:
+    return Receipt(reduced.version, reduced.accepted, reduced.rejected, reduced.late)
+
+
+def _repeat(
+    one: Submission, claims: Mapping[BatchKey, Submission], before: Mapping[BatchKey, Batch]
+) -> Outcome:
+    """The answer to a batch whose key has been counted, by another or in this transaction."""
+    counted = before.get(_id(one)) or _batch(_id(one), claims[_id(one)])
+    if counted.fingerprint != one.fingerprint:
+        return KeyReused()
+    return Receipt(
+        counted.version, counted.accepted, counted.rejected, counted.late, duplicate=True
+    )
+
+
+def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime) -> None:
+    # Every transaction takes its locks in this order of tables, and sorted within each.
+    sums = _merged(fresh)
+    if sums:
+        panes.add(conn, sums, shard, now)
+    for one in sorted(fresh, key=lambda one: one.model.id):
+        if one.kept is not None:
+            predictions.keep(conn, one.model.id, one.version, one.kept)
+    late = _late(fresh)
+    if late:
+        predictions.count_late(conn, late, shard, now)
+    if sums:
+        models.mark_due(conn, {key.model_id for key in sums}, now)
+
+
+def _merged(fresh: Iterable[Reduced]) -> dict[PaneKey, Sums]:
+    """The sums of all batches together: a pane that many touch is written once."""
+    parts: defaultdict[PaneKey, list[Sums]] = defaultdict(list)
+    for one in fresh:
+        for key, sums in one.panes.items():
+            parts[key].append(sums)
+    return {key: moments.total(some) for key, some in parts.items()}
+
+
+def _late(fresh: Iterable[Reduced]) -> dict[tuple[int, str], int]:
+    late: defaultdict[tuple[int, str], int] = defaultdict(int)
+    for one in fresh:
+        if one.late:
+            late[one.model.id, one.version] += one.late
+    return dict(late)

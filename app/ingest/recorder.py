@@ -1,0 +1,202 @@
+"""The recorder: one writer thread per process, one commit shared by many requests.
+
+While a transaction commits, requests queue up; the next transaction takes all of them. Nobody
+waits for company, so a lone request costs what a transaction of its own would. Each request is
+answered only after its commit, or after we know that there was none.
+"""
+
+import asyncio
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from app.errors import Unavailable
+from app.ingest.record import Outcome, Submission, needed_partitions, record
+from app.storage import partitions
+from app.storage.db import Database
+from app.storage.partitions import Partition
+
+log = logging.getLogger(__name__)
+
+# A transaction of more batches gains nothing, and makes its first request wait.
+MAX_GROUP = 512
+# Writers that share a pane's row wait for each other; eight rows were seen to be enough for
+# sixteen writers.
+SHARDS = 8
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
+STUCK_SECONDS = 60.0
+
+
+class OutcomeUnknown(Unavailable):
+    """The database went away during the commit and did not come back in time to be asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    submission: Submission
+    future: "asyncio.Future[Outcome]"
+
+
+class Recorder:
+    """Takes submissions from the event loop, commits them in groups, answers each."""
+
+    def __init__(
+        self,
+        database: Database,
+        capacity: int = 4096,
+        patience_seconds: float = 10.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._database = database
+        self._capacity = capacity
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._shard = secrets.randbelow(SHARDS)
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._known_partitions: set[Partition] = set()
+        self._busy_since: float | None = None
+        self._stopping = False
+        # Counted on the event loop alone, so it needs no lock.
+        self._pending = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what was taken, refuse the rest."""
+        self._stopping = True
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        busy = self._busy_since
+        stuck = busy is not None and time.monotonic() - busy > STUCK_SECONDS
+        return self._thread.is_alive() and not stuck and not self._stopping
+
+    async def record(self, submission: Submission) -> Outcome:
+        """Returns once the batch is durable; raises Unavailable when it was not stored."""
+        if self._stopping:
+            raise Unavailable("the service is stopping; send the batch again")
+        if self._pending >= self._capacity:
+            raise Unavailable("too many batches are waiting to be stored; send this one again soon")
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(submission, loop.create_future())
+        self._pending += 1
+        self._queue.put(waiting)
+        return await waiting.future
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            group = self._take(first)
+            self._busy_since = time.monotonic()
+            results = self._settle([one.submission for one in group])
+            self._busy_since = None
+            self._answer(group, results)
+
+    def _take(self, first: _Waiting) -> list[_Waiting]:
+        """Whoever is waiting now, and not one more."""
+        group = [first]
+        while len(group) < MAX_GROUP:
+            try:
+                one = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if one is None:
+                self._queue.put(None)
+                break
+            group.append(one)
+        return group
+
+    def _settle(self, group: Sequence[Submission]) -> list[Outcome | Exception]:
+        """An outcome or an error for each; one that fails by itself does not fail the others."""
+        try:
+            return [*self._commit(group)]
+        except Unavailable as error:
+            return [error] * len(group)
+        except Exception as error:
+            # The partitions we know of may have been dropped under us.
+            self._known_partitions.clear()
+            if len(group) == 1:
+                log.exception("batch failed model=%s", group[0].reduced.model.name)
+                return [error]
+            log.warning("group failed, trying one by one size=%d error=%r", len(group), error)
+            return [result for one in group for result in self._settle([one])]
+
+    def _commit(self, group: Sequence[Submission]) -> list[Outcome]:
+        """Try until it is done, or patience ends."""
+        deadline = time.monotonic() + self._patience_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self._attempt(group, deadline)
+            except OutcomeUnknown:
+                raise
+            except Unavailable as error:
+                if time.monotonic() + pause > deadline:
+                    raise
+                log.warning("commit failed, trying again size=%d error=%s", len(group), error)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _attempt(self, group: Sequence[Submission], deadline: float) -> list[Outcome]:
+        now = self._clock()
+        self._ensure_partitions(needed_partitions(group, now))
+        outcomes: list[Outcome] = []
+        xid: str | None = None
+        try:
+            with self._database.begin() as conn:
+                outcomes, xid = record(conn, group, self._shard, now)
+        except Unavailable:
+            # With an id in hand, all was sent and the commit itself got no answer.
+            if xid is None or not self._took_place(xid, deadline):
+                raise
+        return outcomes
+
+    def _took_place(self, xid: str, deadline: float) -> bool:
+        """Ask the database, once it is back, what became of a transaction."""
+        while time.monotonic() < deadline:
+            try:
+                answer = self._database.committed(xid)
+            except Unavailable:
+                answer = None
+            if answer is not None:
+                log.warning("commit got no answer, asked xid=%s committed=%s", xid, answer)
+                return answer
+            time.sleep(FIRST_PAUSE_SECONDS)
+        raise OutcomeUnknown(
+            "the database went away while the batch was being stored, so it may or may not have "
+            "been counted; sending it again is safe only with an Idempotency-Key"
+        )
+
+    def _ensure_partitions(self, needed: set[Partition]) -> None:
+        missing = needed - self._known_partitions
+        if missing:
+            with self._database.begin() as conn:
+                partitions.ensure(conn, missing)
+            self._known_partitions |= missing
+
+    def _answer(self, group: Sequence[_Waiting], results: Sequence[Outcome | Exception]) -> None:
+        loop = group[0].future.get_loop()
+        try:
+            loop.call_soon_threadsafe(self._resolve, group, results)
+        except RuntimeError:
+            log.warning("nobody is left to be answered size=%d", len(group))
+
+    def _resolve(self, group: Sequence[_Waiting], results: Sequence[Outcome | Exception]) -> None:
+        self._pending -= len(group)
+        for one, result in zip(group, results, strict=True):
+            if one.future.done():
+                continue
+            if isinstance(result, Exception):
+                one.future.set_exception(result)
+            else:
+                one.future.set_result(result)

@@ -1,0 +1,256 @@
+"""From columns of predictions to sums per pane: validate, place in time, add up.
+
+Nothing here loops over predictions in Python; what is wrong with a record is put into words only
+for the first few that are wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain, compress, repeat
+from operator import is_not
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.model import Model
+from app.domain.window import EPOCH
+from app.errors import Conflict, Flaw, InvalidInput
+from app.ingest.columns import NO_TIME, Columns
+from app.stats import moments
+from app.stats.moments import Bools, Counts, Floats, Sums
+from app.storage.panes import Kind, PaneKey
+from app.storage.predictions import KeptPredictions
+
+Times = NDArray[np.int64]
+
+MICROSECOND = timedelta(microseconds=1)
+# Clocks differ by seconds; more than this is a mistake in the timestamp.
+FUTURE_TOLERANCE = timedelta(minutes=5)
+SHOWN_FLAWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A model with its labels ready for looking up, by name or by position."""
+
+    model: Model
+    index: Mapping[str | int | None, int] = field(repr=False)
+
+    @classmethod
+    def of(cls, model: Model) -> "Watched":
+        by_name: dict[str | int | None, int] = {name: i for i, name in enumerate(model.labels)}
+        return cls(model, by_name | {i: i for i in range(model.k)})
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A batch as it will be stored: sums per pane, and what to answer."""
+
+    model: Model
+    version: str
+    panes: Mapping[PaneKey, Sums]
+    accepted: int
+    late: int = 0
+    rejected: int = 0
+    flaws: Sequence[Flaw] = ()
+    kept: KeptPredictions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a batch as arrays. Where `has_row` is False, `rows` says nothing."""
+
+    predicted: Counts
+    rows: Floats | None
+    has_row: Bools
+    times: Times
+
+
+def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = False) -> Reduced:
+    """The sums of a batch. A bad record refuses all of it, or with `skip` only itself."""
+    model = watched.model
+    version = _version(columns, model)
+    records, good = records_of(columns, watched, now)
+    rejected = columns.size - int(np.count_nonzero(good))
+    flaws = flaws_of(columns, watched, now, good) if rejected else []
+    if flaws and not skip:
+        raise InvalidInput(_summary(flaws, rejected, columns.size), flaws=flaws)
+    late = good & (records.times < _micros(now - model.settings.allowed_lateness))
+    counted = good & ~late
+    return Reduced(
+        model=model,
+        version=version,
+        panes=dict(_panes(model, version, records, counted)),
+        accepted=int(np.count_nonzero(counted)),
+        late=int(np.count_nonzero(late)),
+        rejected=rejected,
+        flaws=flaws,
+        kept=_kept(columns, records, counted) if model.settings.keep_ids else None,
+    )
+
+
+def _version(columns: Columns, model: Model) -> str:
+    if columns.version is None:
+        if model.active_version is None:
+            raise Conflict(
+                f"model {model.name!r} has no reference yet; "
+                f"PUT one to /v1/models/{model.name}/references/{{version}} first"
+            )
+        return model.active_version
+    # A version nobody knows would be counted where nobody looks: most likely it is misspelt.
+    if columns.version not in model.versions:
+        raise InvalidInput(
+            f"model {model.name!r} has no reference {columns.version!r}", "#/version"
+        )
+    return columns.version
+
+
+def records_of(columns: Columns, watched: Watched, now: datetime) -> tuple[Records, Bools]:
+    """All records, and which of them are fit to be counted."""
+    rows, has_row, good = _rows(columns, watched.model.k)
+    predicted = _predicted(columns, watched, rows, has_row)
+    times = _times(columns, now)
+    good &= (predicted >= 0) & (times <= _micros(now + FUTURE_TOLERANCE))
+    good[list(columns.flaws)] = False
+    return Records(predicted, rows, has_row, times), good
+
+
+def _rows(columns: Columns, k: int) -> tuple[Floats | None, Bools, Bools]:
+    """Softmax rows, which records have one, and which records do not have a bad one."""
+    if columns.rows is None:
+        return None, np.zeros(columns.size, dtype=bool), np.ones(columns.size, dtype=bool)
+    has_row = np.fromiter(map(is_not, columns.rows, repeat(None)), bool, columns.size)
+    rows, good = moments.normalised(_matrix(columns.rows, has_row, k))
+    return rows, has_row, good | ~has_row
+
+
+def _matrix(rows: Sequence[Sequence[float] | None], has_row: Bools, k: int) -> Floats:
+    """Rows as a matrix; one that is missing or of another length becomes NaN."""
+    given: list[Sequence[float]] = list(compress(rows, has_row))  # type: ignore[arg-type]
+    fits = np.fromiter(map(len, given), np.int64, len(given)) == k
+    flat = chain.from_iterable(given if fits.all() else compress(given, fits))
+    values = np.fromiter(flat, np.float64).reshape(-1, k)
+    if len(values) == len(rows):
+        return values
+    matrix = np.full((len(rows), k), np.nan)
+    matrix[np.flatnonzero(has_row)[fits]] = values
+    return matrix
+
+
+def _predicted(columns: Columns, watched: Watched, rows: Floats | None, has_row: Bools) -> Counts:
+    """Each record's label: the one named, else the argmax of its row, else -1."""
+    if columns.predicted is None:
+        return np.full(columns.size, -1) if rows is None else _argmax(rows, has_row)
+    # The loop over predictions is map's, in C.
+    named = map(watched.index.get, columns.predicted, repeat(-1))
+    found = np.fromiter(named, np.int64, columns.size)
+    if rows is None:
+        return found
+    unnamed = np.fromiter(map(is_not, columns.predicted, repeat(None)), bool, columns.size)
+    return np.where(unnamed, found, _argmax(rows, has_row))
+
+
+def _argmax(rows: Floats, has_row: Bools) -> Counts:
+    return np.where(has_row, moments.argmax(rows), -1)
+
+
+def _times(columns: Columns, now: datetime) -> Times:
+    if columns.times is None:
+        return np.full(columns.size, _micros(now))
+    times = np.where(columns.times == NO_TIME, _micros(now), columns.times)
+    return np.broadcast_to(times, (columns.size,))
+
+
+def _micros(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def _panes(
+    model: Model, version: str, records: Records, counted: Bools
+) -> Iterator[tuple[PaneKey, Sums]]:
+    """The sums of the counted records, by pane; those with and without softmax rows apart."""
+    rows = records.rows
+    for kind, chosen in _kinds(records, counted):
+        width = model.settings.pane // MICROSECOND
+        slots, group = np.unique(records.times[chosen] // width, return_inverse=True)
+        parts = moments.sums_by_group(
+            model.k,
+            records.predicted[chosen],
+            rows[chosen] if kind == "soft" and rows is not None else None,
+            group,
+            len(slots),
+        )
+        for slot, part in zip(slots.tolist(), parts, strict=True):
+            start = EPOCH + slot * model.settings.pane
+            yield PaneKey(model.id, version, start, kind), part
+
+
+def _kinds(records: Records, counted: Bools) -> Iterator[tuple[Kind, Bools | slice]]:
+    kinds: dict[Kind, Bools] = {
+        "hard": counted & ~records.has_row,
+        "soft": counted & records.has_row,
+    }
+    for kind, chosen in kinds.items():
+        if chosen.all() and len(chosen):
+            yield kind, slice(None)
+        elif chosen.any():
+            yield kind, chosen
+
+
+def _kept(columns: Columns, records: Records, counted: Bools) -> KeptPredictions | None:
+    if columns.ids is None:
+        return None
+    chosen = counted & np.fromiter(map(is_not, columns.ids, repeat(None)), bool, columns.size)
+    ids: list[str] = list(compress(columns.ids, chosen))  # type: ignore[arg-type]
+    at = [EPOCH + micros * MICROSECOND for micros in records.times[chosen].tolist()]
+    return KeptPredictions(ids, at, records.predicted[chosen].tolist()) if ids else None
+
+
+def flaws_of(columns: Columns, watched: Watched, now: datetime, good: Bools) -> list[Flaw]:
+    """What is wrong with the first few records that are wrong."""
+    wrong = np.flatnonzero(~good)[:SHOWN_FLAWS].tolist()
+    return [_flaw(columns, watched, now, record) for record in wrong]
+
+
+def _flaw(columns: Columns, watched: Watched, now: datetime, record: int) -> Flaw:
+    if record in columns.flaws:
+        return columns.flaws[record]
+    label = None if columns.predicted is None else columns.predicted[record]
+    row = None if columns.rows is None else columns.rows[record]
+    if label is None and row is None:
+        detail = "needs `predicted` or `probabilities`"
+        return Flaw(detail, columns.pointer(None, record))
+    if label is not None and label not in watched.index:
+        return Flaw(_unknown(label, watched.model), columns.pointer("predicted", record))
+    wrong = None if row is None else wrong_row(row, watched.model.k)
+    if wrong is not None:
+        return Flaw(wrong, columns.pointer("probabilities", record))
+    minutes = FUTURE_TOLERANCE // timedelta(minutes=1)
+    detail = f"lies more than {minutes} minutes in the future (it is {now:%Y-%m-%dT%H:%M:%SZ})"
+    return Flaw(detail, columns.pointer("timestamp", record))
+
+
+def _unknown(label: str | int, model: Model) -> str:
+    if isinstance(label, int):
+        return f"there is no label at position {label}: model {model.name!r} has {model.k}"
+    return f"model {model.name!r} has no label {label!r}"
+
+
+def wrong_row(row: Sequence[float], k: int) -> str | None:
+    """What keeps a row from being a softmax over `k` labels."""
+    if len(row) != k:
+        return f"has {len(row)} probabilities, but there are {k} labels"
+    values = np.array([row], dtype=np.float64)
+    if moments.normalised(values)[1].all():
+        return None
+    if not np.isfinite(values).all():
+        return "has an entry that is not finite"
+    if values.min() < -moments.NEGATIVE_TOLERANCE:
+        return f"has a negative probability, {values.min():g}"
+    return f"sums to {values.sum():g}, not to 1"
+
+
+def _summary(flaws: Sequence[Flaw], rejected: int, size: int) -> str:
+    first = f"{flaws[0].pointer}: {flaws[0].detail}"
+    return f"{rejected} of {size} records cannot be counted, so none was; the first: {first}"

@@ -1,0 +1,121 @@
+"""`shiftwatch serve`: the whole service on one machine, as a small family of processes.
+
+The parent does nothing but look after its children: the embedded PostgreSQL, if there is one, and
+the API. It must stay in its main thread, because the kernel ends a child when the thread that
+started it ends. A child that dies is started again; when the parent dies, all die.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from app.config import PREFIX, Settings
+from app.processes import ends_with_parent
+from app.storage.embedded import Embedded
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+# A child that ends sooner was never well: a port in use, a setting that cannot be.
+HEALTHY_SECONDS = 5.0
+# Long enough for every request under way to get its commit and its answer.
+GRACE_SECONDS = 30.0
+
+
+class Stop(BaseException):
+    """A signal asked us to end; unwinds everything, like KeyboardInterrupt."""
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the block, as Ctrl-C does."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise Stop(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except (Stop, KeyboardInterrupt):
+        log.info("stopped")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Child:
+    """A process of ours that is started again when it dies."""
+
+    def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
+        self.command = command
+        self.environ = environ
+        self.start()
+
+    def start(self) -> None:
+        self.began = time.monotonic()
+        # A session of its own: Ctrl-C is for the parent, which then ends us in good order.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app", *self.command],
+            env=self.environ,
+            start_new_session=True,
+            preexec_fn=ends_with_parent(signal.SIGTERM),
+        )
+
+    def look_after(self) -> None:
+        """Start it again if it has died, unless it never lived."""
+        code = self.process.poll()
+        if code is None:
+            return
+        if time.monotonic() - self.began < HEALTHY_SECONDS:
+            raise SystemExit(code if code > 0 else 1)
+        log.error("child died, starting it again command=%s code=%d", self.command[0], code)
+        self.start()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("child does not stop, killing it command=%s", self.command[0])
+            self.process.kill()
+            self.process.wait()
+
+
+def look_after(children: Sequence[Child], embedded: Embedded | None) -> None:
+    """Returns only by a signal, or by a child that will not live."""
+    while True:
+        if embedded is not None and not embedded.alive():
+            embedded.recover()
+        for child in children:
+            child.look_after()
+        time.sleep(LOOK_SECONDS)
+
+
+def run(settings: Settings, url: str, embedded: Embedded | None) -> None:
+    """Serve until told to stop; the database is there and migrated."""
+    children = [Child(["api"], _environ(settings, url))]
+    try:
+        look_after(children, embedded)
+    finally:
+        for child in children:
+            child.stop()
+
+
+def _environ(settings: Settings, url: str) -> dict[str, str]:
+    """Our own environment, with what the options and the embedded server decided."""
+    decided = {
+        "DATABASE_URL": url,
+        "HOST": settings.host,
+        "PORT": str(settings.port),
+        "DATA_DIR": str(settings.data_dir),
+    }
+    inherited = {
+        name: value for name, value in os.environ.items() if name != f"{PREFIX}DATABASE_URL_FILE"
+    }
+    return inherited | {PREFIX + name: value for name, value in decided.items()}

@@ -1,0 +1,98 @@
+"""The engine, and the one way to open a transaction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection as Connection
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from app.errors import Unavailable
+from app.storage import arrays
+
+# A statement of the service that takes longer is stuck, not slow.
+STATEMENT_TIMEOUT = "30s"
+# Waiting for a lock longer than this means that somebody else is stuck.
+LOCK_TIMEOUT = "10s"
+CONNECT_TIMEOUT_SECONDS = 5
+
+
+class Outage(Unavailable):
+    """The database went away, rather than refusing what was asked of it."""
+
+
+class Contention(Unavailable):
+    """Somebody else was in the way; the same again may well succeed."""
+
+
+class Database:
+    """A pool of connections to one PostgreSQL."""
+
+    def __init__(self, url: str, pool_size: int = 5) -> None:
+        self.engine: Engine = create_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=CONNECT_TIMEOUT_SECONDS,
+            pool_pre_ping=True,
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "application_name": "shiftwatch",
+                "options": f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT}"
+                f" -c lock_timeout={LOCK_TIMEOUT}",
+            },
+        )
+        event.listen(self.engine, "connect", _teach_arrays)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction: committed when the block ends, rolled back when it raises."""
+        try:
+            with self.engine.begin() as conn:
+                yield conn
+        except DBAPIError as error:
+            raise _translated(error) from error
+        except PoolTimeout as error:
+            raise Contention("every database connection is busy; try again soon") from error
+
+    def committed(self, xid: str) -> bool | None:
+        """Whether a transaction took place; None while it is still under way or long forgotten."""
+        with self.begin() as conn:
+            status = conn.execute(_XACT_STATUS, {"xid": xid}).scalar_one()
+        return {"committed": True, "aborted": False}.get(status)
+
+    def ping(self) -> None:
+        """Ask for an answer, any answer."""
+        with self.begin() as conn:
+            conn.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+_XACT_STATUS = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
+
+# SQLSTATE classes: connection failure, insufficient resources (a full disk, too many clients),
+# and the operator's: shutdown, crash recovery, not yet accepting connections.
+OUTAGE = ("08", "53", "57P", "58")
+# Serialisation failure, deadlock, lock not available, statement timeout.
+CONTENTION = ("40001", "40P01", "55P03", "57014")
+
+
+def _translated(error: DBAPIError) -> Exception:
+    """An outage or a contention as such; anything else is a bug and stays what it is."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if state.startswith(CONTENTION):
+        return Contention("the database is busy; try again soon")
+    # Without a state the server had no chance to say anything.
+    silent = isinstance(error, OperationalError) and not state
+    if error.connection_invalidated or silent or state.startswith(OUTAGE):
+        return Outage("the database cannot be reached; try again soon")
+    return error
+
+
+def _teach_arrays(connection: Any, _record: object) -> None:
+    # SQLAlchemy's wrapper around the psycopg connection passes unknown attributes through.
+    arrays.register(connection)

@@ -1,0 +1,187 @@
+"""Models: what is watched, and with which settings."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.model import AlarmPolicy, Model, ModelSettings
+from app.domain.window import Window, WindowKind
+from app.errors import Conflict, NotFound, Outdated
+from app.storage import tables
+
+model = tables.model
+reference = tables.reference
+
+
+def get(conn: Connection, name: str, *, lock: bool = False) -> Model:
+    """The model of that name; `lock` keeps others from changing it until the transaction ends."""
+    found = find(conn, name, lock=lock)
+    if found is None:
+        raise NotFound(f"there is no model {name!r}")
+    return found
+
+
+def find(conn: Connection, name: str, *, lock: bool = False) -> Model | None:
+    query = select(model).where(model.c.name == name)
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _models(conn, [row])[0]
+
+
+def page(conn: Connection, after: str | None, limit: int) -> list[Model]:
+    """Up to `limit` models by name, the first after `after`."""
+    query = select(model).order_by(model.c.name).limit(limit)
+    if after is not None:
+        query = query.where(model.c.name > after)
+    return _models(conn, conn.execute(query).all())
+
+
+def put(
+    conn: Connection,
+    name: str,
+    settings: ModelSettings,
+    now: datetime,
+    if_match: int | None = None,
+) -> tuple[Model, bool]:
+    """Register the model or change its settings; says whether it is new."""
+    if if_match is None and _insert(conn, name, settings, now):
+        return get(conn, name), True
+    current = find(conn, name, lock=True)
+    if current is None or (if_match is not None and if_match != current.revision):
+        raise Outdated(f"model {name!r} is not at revision {if_match}")
+    _refuse_to_reinterpret(current, settings)
+    if settings != current.settings:
+        _change(conn, current, now, **_values(settings))
+    return get(conn, name), False
+
+
+def forget(conn: Connection, name: str) -> None:
+    """Delete the model and everything that was ever recorded of it."""
+    found = get(conn, name, lock=True)
+    for table in (tables.pane, tables.batch, tables.late, tables.prediction):
+        conn.execute(delete(table).where(table.c.model_id == found.id))
+    conn.execute(delete(model).where(model.c.id == found.id))
+
+
+def activate(conn: Connection, changed: Model, version: str, now: datetime) -> None:
+    """Make `version` the one that predictions without a version belong to."""
+    if changed.active_version != version:
+        conn.execute(
+            update(reference)
+            .where(reference.c.model_id == changed.id, reference.c.version == version)
+            .values(activated_at=now)
+        )
+    # The revision grows even when nothing is switched: a version may have been added.
+    _change(conn, changed, now, active_version=version)
+
+
+def touch(conn: Connection, changed: Model, now: datetime) -> None:
+    """Note that something about the model changed, so that nobody relies on an older copy."""
+    _change(conn, changed, now)
+
+
+CURRENT = text(
+    "SELECT id, revision, pg_current_xact_id()::text AS xid FROM model"
+    " WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
+)
+
+
+def hold(conn: Connection, ids: Iterable[int]) -> tuple[dict[int, int], str | None]:
+    """Keep these models from being forgotten until the transaction ends.
+
+    Returns the revision of each that still exists, and the transaction's id.
+    """
+    rows = conn.execute(CURRENT, {"ids": sorted(set(ids))}).all()
+    return {row.id: row.revision for row in rows}, rows[0].xid if rows else None
+
+
+# A model that is due already is left alone: one that many batches touch would otherwise be a
+# row that every writer waits for.
+MARK_DUE = text(
+    "UPDATE model SET due_at = :now WHERE id IN ("
+    " SELECT id FROM model WHERE id = ANY(:ids) AND (due_at IS NULL OR due_at > :now)"
+    " ORDER BY id FOR NO KEY UPDATE)"
+)
+
+
+def mark_due(conn: Connection, ids: Iterable[int], now: datetime) -> None:
+    """Ask for an evaluation of these models."""
+    conn.execute(MARK_DUE, {"ids": sorted(set(ids)), "now": now})
+
+
+def _insert(conn: Connection, name: str, settings: ModelSettings, now: datetime) -> bool:
+    added = conn.execute(
+        insert(model)
+        .values(name=name, created_at=now, updated_at=now, **_values(settings))
+        .on_conflict_do_nothing(index_elements=[model.c.name])
+        .returning(model.c.id)
+    )
+    return added.one_or_none() is not None
+
+
+def _change(conn: Connection, changed: Model, now: datetime, **values: Any) -> None:
+    conn.execute(
+        update(model)
+        .where(model.c.id == changed.id)
+        .values(revision=model.c.revision + 1, updated_at=now, **values)
+    )
+
+
+def _refuse_to_reinterpret(current: Model, settings: ModelSettings) -> None:
+    """What is stored was counted by these labels in these panes; it cannot be recounted."""
+    if not current.versions:
+        return
+    if settings.labels != current.labels:
+        raise Conflict(f"model {current.name!r} has references: its labels cannot be changed")
+    if settings.pane != current.settings.pane:
+        raise Conflict(f"model {current.name!r} has references: its pane cannot be changed")
+
+
+def _values(settings: ModelSettings) -> dict[str, Any]:
+    return {
+        "labels": list(settings.labels),
+        "pane": settings.pane,
+        "windows": [_window_values(window) for window in settings.windows],
+        "alarm": {**asdict(settings.alarm), "per": settings.alarm.per.total_seconds()},
+        "allowed_lateness": settings.allowed_lateness,
+        "keep_ids": settings.keep_ids,
+    }
+
+
+def _window_values(window: Window) -> dict[str, Any]:
+    length = None if window.length is None else window.length.total_seconds()
+    return {"name": window.name, "kind": window.kind, "length": length, "count": window.count}
+
+
+def _models(conn: Connection, rows: Sequence[Row[Any]]) -> list[Model]:
+    versions: defaultdict[int, set[str]] = defaultdict(set)
+    found = conn.execute(
+        select(reference.c.model_id, reference.c.version).where(
+            reference.c.model_id.in_([row.id for row in rows])
+        )
+    )
+    for model_id, version in found:
+        versions[model_id].add(version)
+    return [_model(row, frozenset(versions[row.id])) for row in rows]
+
+
+def _model(row: Row[Any], versions: frozenset[str]) -> Model:
+    alarm = row.alarm
+    settings = ModelSettings(
+        labels=tuple(row.labels),
+        pane=row.pane,
+        windows=tuple(_window(value) for value in row.windows),
+        alarm=AlarmPolicy(alarm["at_most"], timedelta(seconds=alarm["per"]), alarm["min_effect"]),
+        allowed_lateness=row.allowed_lateness,
+        keep_ids=row.keep_ids,
+    )
+    return Model(row.id, row.name, settings, row.revision, versions, row.active_version)
+
+
+def _window(value: Mapping[str, Any]) -> Window:
+    length = None if value["length"] is None else timedelta(seconds=value["length"])
+    return Window(value["name"], WindowKind(value["kind"]), length, value["count"])

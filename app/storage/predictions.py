@@ -1,0 +1,64 @@
+"""Single predictions, kept by id for models that ask for it, and counts of those that came late."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+from sqlalchemy.dialects.postgresql import insert
+
+from app.storage.tables import late
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPredictions:
+    """Columns of predictions that can be joined with their labels later."""
+
+    ids: Sequence[str]
+    at: Sequence[datetime]
+    predicted: Sequence[int]
+
+
+_KEEP = text(
+    "INSERT INTO prediction (model_id, version, id, at, predicted)"
+    " SELECT :model_id, :version, * FROM unnest(CAST(:ids AS text[]),"
+    " CAST(:at AS timestamptz[]), CAST(:predicted AS smallint[])) AS kept(id, at, predicted)"
+    " ORDER BY id, at ON CONFLICT DO NOTHING"
+)
+
+
+def keep(conn: Connection, model_id: int, version: str, kept: KeptPredictions) -> None:
+    """Remember each prediction by its id; one that is there already stays as it was."""
+    conn.execute(
+        _KEEP,
+        {
+            "model_id": model_id,
+            "version": version,
+            "ids": list(kept.ids),
+            "at": list(kept.at),
+            "predicted": list(kept.predicted),
+        },
+    )
+
+
+def count_late(
+    conn: Connection, counts: Mapping[tuple[int, str], int], shard: int, now: datetime
+) -> None:
+    """Count predictions by model and version that came too late for any window."""
+    upsert = insert(late)
+    conn.execute(
+        upsert.on_conflict_do_update(
+            index_elements=[late.c.model_id, late.c.version, late.c.received_on, late.c.shard],
+            set_={"predictions": late.c.predictions + upsert.excluded.predictions},
+        ),
+        [
+            {
+                "model_id": model_id,
+                "version": version,
+                "received_on": now.date(),
+                "shard": shard,
+                "predictions": n,
+            }
+            for (model_id, version), n in sorted(counts.items())
+        ],
+    )
