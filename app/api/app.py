@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from app import __version__
 from app.api import (
     errors,
+    estimates,
     health,
     keys,
     models,
@@ -22,6 +23,7 @@ from app.api.auth import Gate
 from app.api.deps import Services
 from app.api.request_id import RequestId
 from app.config import Settings
+from app.evaluate import Evaluator
 from app.ingest.directory import Directory
 from app.ingest.recorder import Recorder
 from app.storage.db import Database
@@ -31,6 +33,7 @@ ROUTERS = (
     references.router,
     predictions.router,
     panes.router,
+    estimates.router,
     keys.router,
     health.router,
     problems.router,
@@ -59,7 +62,12 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = Services(
-        settings, database, recorder, Directory(database), Gate(database, settings)
+        settings=settings,
+        database=database,
+        recorder=recorder,
+        directory=Directory(database),
+        evaluator=Evaluator(),
+        gate=Gate(database, settings),
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from app.api.auth import Gate
 from app.config import Settings
+from app.evaluate import Evaluator
 from app.ingest.directory import Directory
 from app.ingest.recorder import Recorder
 from app.storage.db import Connection, Database
@@ -23,6 +24,7 @@ class Services:
     database: Database
     recorder: Recorder
     directory: Directory
+    evaluator: Evaluator
     gate: Gate
 
 

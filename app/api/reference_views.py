@@ -75,11 +75,11 @@ def _summary(summary: ReferenceSummary, model: Model) -> dict[str, Any]:
         "notes": list(found.status),
         "sigma_min": spectrum.sigma_min,
         "sigma_min_error": spectrum.sigma_min_error,
-        "condition_number": _known(spectrum.condition_number),
+        "condition_number": known(spectrum.condition_number),
         "conditional_sigma_min": spectrum.conditional_sigma_min,
-        "conditional_condition_number": _known(spectrum.conditional_condition_number),
+        "conditional_condition_number": known(spectrum.conditional_condition_number),
         "groups": [[model.labels[label] for label in group] for group in found.groups],
-        "accuracy": _known(found.accuracy),
+        "accuracy": known(found.accuracy),
         "created_at": summary.created_at,
         "activated_at": summary.activated_at,
     }
@@ -91,8 +91,8 @@ def _labels(found: Diagnosis, model: Model) -> list[LabelView]:
             label=label,
             support=int(found.support[i]),
             p=float(found.nu[i]),
-            recall=_known(found.recall[i]),
-            precision=_known(found.precision[i]),
+            recall=known(found.recall[i]),
+            precision=known(found.precision[i]),
         )
         for i, label in enumerate(model.labels)
     ]
@@ -104,6 +104,6 @@ def _status(found: Diagnosis) -> str:
     return "labels_absent" if found.absent else found.status[-1]
 
 
-def _known(value: float) -> float | None:
+def known(value: float) -> float | None:
     """JSON has no NaN and no infinity: what is not known is null."""
     return float(value) if np.isfinite(value) else None

@@ -38,3 +38,20 @@ def pane_start(at: datetime, pane: timedelta) -> datetime:
     '2026-11-17T10:00:00+00:00'
     """
     return at - (at - EPOCH) % pane
+
+
+def span(window: Window, pane: timedelta, now: datetime) -> tuple[datetime, datetime]:
+    """Begin and end of a window that is defined by time; the pane that is still open is in it.
+
+    >>> hour = Window("1h", WindowKind.SLIDING, length=timedelta(hours=1))
+    >>> now = datetime(2026, 11, 17, 10, 0, 30, tzinfo=UTC)
+    >>> [str(end.time()) for end in span(hour, timedelta(minutes=1), now)]
+    ['09:01:00', '10:01:00']
+    """
+    if window.length is None:
+        raise ValueError(f"a {window.kind} window has no length")
+    if window.kind is WindowKind.TUMBLING:
+        start = pane_start(now, window.length)
+        return start, start + window.length
+    end = pane_start(now, pane) + pane
+    return end - window.length, end

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, func, select, tuple_
+from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from app.stats import moments
@@ -99,6 +99,27 @@ def total(
         )
     )
     return _by_kind(rows.all())
+
+
+def start_of_last(
+    conn: Connection, model_id: int, version: str, count: int, end: datetime
+) -> datetime:
+    """Where the newest panes before `end` begin that together hold at least `count` predictions."""
+    found = conn.execute(
+        _START_OF_LAST, {"model_id": model_id, "version": version, "count": count, "end": end}
+    ).scalar_one_or_none()
+    return end if found is None else found
+
+
+# The running total is over panes from the newest back; the last one that is still needed is the
+# first at which it reaches the count, or the oldest of all.
+_START_OF_LAST = text(
+    "SELECT coalesce(max(start) FILTER (WHERE total >= :count), min(start)) FROM ("
+    " SELECT start, sum(sum(n)) OVER (ORDER BY start DESC) AS total FROM ("
+    " SELECT start, (SELECT sum(one) FROM unnest(counts) AS each(one)) AS n FROM pane"
+    " WHERE model_id = :model_id AND version = :version AND start < :end) AS rows"
+    " GROUP BY start) AS running"
+)
 
 
 def _panes(conn: Connection, query: Select[Any]) -> Iterator[Pane]:
