@@ -49,7 +49,7 @@ def admin(url: str, statement: str) -> None:
     """Run a statement that does not go into a transaction, such as CREATE DATABASE."""
     plain = url.replace("postgresql+psycopg://", "postgresql://")
     with psycopg.connect(plain, autocommit=True) as conn:
-        conn.execute(statement)  # type: ignore[call-overload]
+        conn.execute(statement.encode())
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,16 @@ moments, in which row `i` averages the probability given to label `i`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.stats import moments
 from app.stats.moments import Counts, Floats
+
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,45 @@ class SoftReference:
     score: Floats
     score_squared: Floats
     score_by_label: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Conditionals:
+    """Mean and spread of the moment map `g` given each column: a true label or a group of them.
+
+    `outer[:, j]` is `E_j[g g']`, packed like `SoftSums.outer`. It is None for hard predictions,
+    where `g` is one-hot and `E_j[g g'] = diag(A_j)` exactly, and for softmax over so many labels
+    that only a diagonal was kept. There `diag(A_j)` is an upper bound, since Jensen's inequality
+    gives `(u.p)^2 <= sum_i p_i u_i^2` for any softmax row `p`: variances can come out too large,
+    never too small.
+    """
+
+    n_j: Counts
+    A: Floats
+    outer: Floats | None = None
+
+    def second_moment(self, rows: Floats) -> Floats:
+        """`E_j[(a.g)^2]` for each row `a` (first axis) and column `j`."""
+        if self.outer is None:
+            return np.asarray(rows**2 @ self.A)
+        return np.asarray(packed_squares(rows) @ self.outer)
+
+    def variance(self, rows: Floats) -> Floats:
+        """`Var_j(a.g)` for each row `a` (first axis) and column `j`."""
+        return np.maximum(self.second_moment(rows) - (rows @ self.A) ** 2, 0.0)
+
+    def entry_variance(self) -> Floats:
+        """`Var_j(g_i)` for each row i and column j: the diagonals of the covariances."""
+        second = self.A if self.outer is None else self.second_moment(np.eye(len(self.A)))
+        return np.maximum(second - self.A**2, 0.0)
+
+    def covariance(self, weights: Floats) -> Floats:
+        """`sum_j weights_j Cov_j(g)`."""
+        if self.outer is None:
+            total = np.diag(self.A @ weights)
+        else:
+            total = moments.outer_matrix(len(self.A), self.outer @ weights)
+        return np.asarray(total - (self.A * weights) @ self.A.T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +152,50 @@ def from_sample(k: int, predicted: Counts, actual: Counts, rows: Floats | None =
     counts = np.stack([part.counts for part in by_label], axis=1)
     soft = [part.soft for part in by_label if part.soft is not None]
     return Reference(counts, _soft_reference(soft) if soft else None)
+
+
+def by_column(by_label: NDArray[Number], columns: Sequence[Sequence[int]]) -> NDArray[Number]:
+    """Sums by true label (the last axis) added up into columns; labels in none are left out.
+
+    >>> by_column(np.array([[1, 2, 4]]), [(0, 2), (1,)]).tolist()
+    [[5, 2]]
+    """
+    order = [label for column in columns for label in column]
+    if len(order) == len(columns):
+        return by_label[..., order]
+    starts = np.cumsum([0, *(len(column) for column in columns[:-1])])
+    return np.asarray(np.add.reduceat(by_label[..., order], starts, axis=-1))
+
+
+def conditionals(
+    reference: Reference, columns: Sequence[Sequence[int]], *, soft: bool
+) -> Conditionals:
+    """The moment map given each column; every column needs at least one record.
+
+    A group's moments are those of its labels mixed as in the reference.
+    """
+    n_j = by_column(reference.support, columns)
+    A = by_column(reference.first_moments(soft=soft), columns) / n_j
+    if not soft or reference.soft is None or reference.k > moments.FULL_OUTER_LABELS:
+        return Conditionals(n_j, A)
+    return Conditionals(n_j, A, by_column(reference.soft.outer, columns) / n_j)
+
+
+def packed_squares(rows: Floats) -> Floats:
+    """Each row a as weights on a packed `sum g g'`, which take it to `sum (a.g)^2`.
+
+    >>> (packed_squares(np.array([[1.0, 2.0]])) @ np.array([5.0, 1.0, 3.0])).tolist()
+    [21.0]
+    """
+    first, second, times = _triangle(rows.shape[1])
+    return np.asarray(rows[:, first] * rows[:, second] * times)
+
+
+@cache
+def _triangle(d: int) -> tuple[Counts, Counts, Floats]:
+    """Row and column of each packed entry, and how often it occurs in the full matrix."""
+    first, second = np.triu_indices(d)
+    return first, second, np.where(first == second, 1.0, 2.0)
 
 
 def _soft_reference(by_label: Sequence[moments.SoftSums]) -> SoftReference:

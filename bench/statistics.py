@@ -1,0 +1,80 @@
+"""Time of one full window analysis: estimate, intervals, tests, assumption and accuracy.
+
+    python -m bench.statistics
+
+The limits are 2 ms for 10 labels and 100 ms for 100, on one core. Processor time is what is
+measured, so that other work on the machine does not count; the work that depends on the reference
+only is shown apart. The window's size must not matter: everything works on sums.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from app.stats import analysis, moments, reference
+from app.stats.moments import Floats, Sums
+
+LIMITS = {10: 2.0, 100: 100.0}
+SETTINGS = [(10, 10_000), (100, 20_000)]
+WINDOWS = [1000, 100_000]
+REPEATS = 50
+
+
+def softmax_rows(k: int, labels: moments.Counts, rng: np.random.Generator) -> Floats:
+    """Scores of a made-up classifier that is right about nine times in ten."""
+    logits = rng.normal(size=(len(labels), k))
+    logits[np.arange(len(labels)), labels] += 4.0 + 0.5 * np.log(k / 10.0)
+    rows: Floats = np.exp(logits)
+    rows /= rows.sum(axis=1, keepdims=True)
+    return rows
+
+
+def sample(k: int, n: int, rng: np.random.Generator) -> tuple[moments.Counts, Floats]:
+    labels = rng.integers(k, size=n)
+    return labels, softmax_rows(k, labels, rng)
+
+
+def shifted(k: int, m: int, rng: np.random.Generator) -> Sums:
+    q = rng.dirichlet(np.ones(k))
+    rows = softmax_rows(k, rng.choice(k, size=m, p=q), rng)
+    return moments.sums(k, moments.argmax(rows), rows)
+
+
+def milliseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.process_time_ns()
+        work()
+        times.append((time.process_time_ns() - start) / 1e6)
+    return float(np.median(times))
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    print(f"{'k':>5} {'moments':>8} {'reference':>10} {'window':>8} {'analysis':>9} {'limit':>7}")
+    for k, n in SETTINGS:
+        labels, rows = sample(k, n, rng)
+        given = reference.from_sample(k, moments.argmax(rows), labels, rows)
+        for soft in (False, True):
+            known = given if soft else reference.Reference(given.counts)
+            on = analysis.basis(known)
+            once = milliseconds(partial(analysis.basis, known), repeats=5)
+            for m in WINDOWS:
+                window = shifted(k, m, rng)
+                sums = window if soft else Sums(window.counts)
+                took = milliseconds(partial(analysis.analyse, on, sums))
+                print(
+                    f"{k:>5} {'soft' if soft else 'hard':>8} {once:>7.1f} ms {m:>8,}"
+                    f" {took:>6.2f} ms {LIMITS[k]:>4.0f} ms"
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Error of the adaptive window and coverage of its interval (STATISTICS.md, g)."""
+
+import numpy as np
+import pytest
+
+from app.stats import adaptive, bbse, diagnosis, reference
+from app.stats.bbse import Prepared
+from app.stats.moments import Floats, Sums
+from tests.calibration import streams
+from tests.fashion import LABELS
+
+PANES = 512
+PER_PANE = 20
+EVEN = np.full(LABELS, 0.1)
+
+
+def prepared(n: int, rng: np.random.Generator | None = None) -> Prepared:
+    """A reference of `n` records: the population itself, or a sample of it."""
+    joint = streams.confusion()
+    counts = np.round(n * joint) if rng is None else streams.references(joint, n, 1, rng)[0].counts
+    made = reference.from_confusion(counts.astype(np.int64))
+    return bbse.prepare(made, diagnosis.diagnose(made))
+
+
+def abrupt(label: int, to: float, ago: int) -> Floats:
+    """The label mix of each pane, newest first: one label at `to` since `ago` panes."""
+    history = np.tile(EVEN, (PANES, 1))
+    history[:ago] = streams.grown(EVEN, label, to - 0.1)
+    return history
+
+
+def gradual(label: int, to: float, since: int) -> Floats:
+    moved = np.clip(1.0 - np.arange(PANES) / since, 0.0, 1.0)[:, None]
+    return moved * streams.grown(EVEN, label, to - 0.1) + (1.0 - moved) * EVEN
+
+
+def history(mixes: Floats, rng: np.random.Generator) -> list[Sums]:
+    joint = streams.confusion()
+    predictions = mixes @ (joint / joint.sum(axis=0)).T
+    return [Sums(counts) for counts in rng.multinomial(PER_PANE, predictions)]
+
+
+# STATISTICS.md's mean squared errors (summed over labels, x 1e-4) times 1.25. The reference is
+# free of error, as there. The standard error of a mean over 300 histories is about 4 %.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mixes", "figure"),
+    [
+        pytest.param(abrupt(1, 0.1, 1), 2.0, id="none"),
+        pytest.param(abrupt(1, 0.4, 16), 35.0, id="abrupt-16"),
+        pytest.param(abrupt(1, 0.4, 64), 9.8, id="abrupt-64"),
+        pytest.param(abrupt(1, 0.4, 200), 5.2, id="abrupt-200"),
+        pytest.param(gradual(1, 0.4, 256), 36.0, id="gradual-256"),
+    ],
+)
+def test_mean_squared_error(mixes: Floats, figure: float) -> None:
+    rng = np.random.default_rng(71)
+    exact = prepared(100_000_000)
+    errors = []
+    for _ in range(300):
+        chosen = adaptive.choose(exact, history(mixes, rng))
+        assert chosen is not None
+        errors.append(((bbse.estimate(exact, chosen.sums).q - mixes[0]) ** 2).sum())
+
+    assert 1e4 * np.mean(errors) <= 1.25 * figure
+
+
+def coverage(mixes: Floats, label: int, repetitions: int) -> tuple[float, float]:
+    """Coverage of the published interval: mean over labels, and of the label that moves."""
+    rng = np.random.default_rng(72)
+    covered = []
+    for _ in range(repetitions):
+        made = prepared(5_000, rng)
+        chosen = adaptive.choose(made, history(mixes, rng))
+        assert chosen is not None
+        found = adaptive.interval(made, chosen, bbse.estimate(made, chosen.sums))
+        covered.append((found.lower <= mixes[0]) & (mixes[0] <= found.upper))
+    return float(np.mean(covered)), float(np.mean(covered, axis=0)[label])
+
+
+# Standard error of the mean over ten labels and 200 histories at .95: about .006; of one label
+# .015.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mixes", "moving"),
+    [
+        pytest.param(abrupt(3, 0.1, 1), 0.92, id="none"),
+        pytest.param(abrupt(3, 0.4, 64), 0.90, id="abrupt-64"),
+        pytest.param(abrupt(3, 0.4, 200), 0.90, id="abrupt-200"),
+        pytest.param(gradual(3, 0.4, 256), 0.88, id="gradual-256"),
+        pytest.param(abrupt(3, 0.15, 64), 0.55, id="small-step-64"),
+    ],
+)
+def test_coverage_of_the_published_interval(mixes: Floats, moving: float) -> None:
+    mean, of_moving_label = coverage(mixes, 3, 200)
+
+    assert 0.93 <= mean <= 0.998
+    assert of_moving_label >= moving

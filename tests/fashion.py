@@ -1,0 +1,67 @@
+"""Real classifier outputs for tests: two perceptrons on Fashion-MNIST (see `data/README.md`)."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from app.stats.moments import Counts, Floats
+
+DATA = Path(__file__).parent / "data" / "fashion.npz"
+STEPS = 256.0
+LABELS = 10
+
+Classifier = Literal["good", "weak"]
+Part = Literal["validation", "test", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Softmax rows, each summing to one, and the true labels beside them."""
+
+    rows: Floats
+    labels: Counts
+
+    @property
+    def predicted(self) -> Counts:
+        return np.asarray(self.rows.argmax(axis=1), dtype=np.int64)
+
+
+@cache
+def outputs(classifier: Classifier, part: Part) -> Outputs:
+    """The 20,000 `validation` or 20,000 `test` outputs of a classifier, or both together.
+
+    References come from `validation` and windows from `test`, as in life. Where a simulation
+    needs the truth exactly, as coverage does, draw both with replacement from `all`: that pool
+    then is the population, and no difference between two finite pools passes for bias.
+    """
+    if part == "all":
+        halves = [outputs(classifier, "validation"), outputs(classifier, "test")]
+        return Outputs(
+            np.concatenate([half.rows for half in halves]),
+            np.concatenate([half.labels for half in halves]),
+        )
+    with np.load(DATA) as data:
+        high = data[f"{classifier}_{part}_high"].astype(np.float64)
+        low = data[f"{classifier}_{part}_low"].astype(np.float64)
+        labels = data[f"{part}_labels"].astype(np.int64)
+    rows = np.exp(-(256.0 * high + low).T / STEPS)
+    rows /= rows.sum(axis=1, keepdims=True)
+    for array in (rows, labels):
+        array.flags.writeable = False  # the cache hands the same arrays to every test
+    return Outputs(rows, labels)
+
+
+def draw(pool: Outputs, q: Floats, size: int, rng: np.random.Generator) -> Outputs:
+    """`size` outputs with replacement, their labels drawn from `q`: a label shift by construction.
+
+    >>> only_trousers = np.eye(LABELS)[1]
+    >>> draw(outputs("good", "test"), only_trousers, 3, np.random.default_rng(1)).labels.tolist()
+    [1, 1, 1]
+    """
+    members = [np.flatnonzero(pool.labels == label) for label in range(LABELS)]
+    counts = rng.multinomial(size, q)
+    chosen = np.concatenate([rng.choice(of, n) for of, n in zip(members, counts, strict=True)])
+    return Outputs(pool.rows[chosen], pool.labels[chosen])
