@@ -20,31 +20,38 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database_url: SecretStr | None = Field(
-        None, description="PostgreSQL 15 or newer; left out, an embedded one is started"
+        default=None, description="PostgreSQL 15 or newer; left out, an embedded one is started"
     )
     data_dir: Path = Field(
-        Path(".shiftwatch"), description="where the embedded PostgreSQL keeps its files"
+        default=Path(".shiftwatch"), description="where the embedded PostgreSQL keeps its files"
     )
     pg_bin: Path | None = Field(
-        None, description="directory of the PostgreSQL programs that the embedded server uses"
+        default=None,
+        description="directory of the PostgreSQL programs that the embedded server uses",
     )
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one"
+    )
     auth: Literal["on", "off"] = Field(
-        "on", description="`off` lets anybody in who reaches the port; think twice"
+        default="on", description="`off` lets anybody in who reaches the port; think twice"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least level that is logged"
+        default="info", description="least level that is logged"
     )
     max_body_bytes: int = Field(
-        32 * 1024 * 1024, ge=1024, description="largest request body, after decompression"
+        default=32 * 1024 * 1024, ge=1024, description="largest request body, after decompression"
     )
-    pool_size: int = Field(10, ge=1, le=200, description="database connections of a process")
+    pool_size: int = Field(
+        default=10, ge=1, le=200, description="database connections of a process"
+    )
     recorder_queue: int = Field(
-        4096, ge=1, description="batches that may wait for their commit before 503 is answered"
+        default=4096,
+        ge=1,
+        description="batches that may wait for their commit before 503 is answered",
     )
     recorder_patience_seconds: float = Field(
-        10.0, gt=0, description="how long a batch waits for a database that is away"
+        default=10.0, gt=0, description="how long a batch waits for a database that is away"
     )
 
     @field_validator("database_url")

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from anyio import to_thread
 from fastapi import FastAPI
 
 from app import __version__
@@ -42,14 +41,18 @@ ROUTERS = (
 
 def create_app(settings: Settings, database: Database) -> FastAPI:
     """The service on one database; the caller owns the database."""
-    recorder = Recorder(database, settings.recorder_queue, settings.recorder_patience_seconds)
+    # The recorder has a connection to itself: readers must not keep it waiting. It tries again
+    # by itself when that breaks.
+    writer = Database(database.url, pool_size=1, pre_ping=False)
+    recorder = Recorder(writer, settings.recorder_queue, settings.recorder_patience_seconds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         recorder.start()
         yield
         # By now no request is taken any more; what waits for its commit still gets it.
-        await to_thread.run_sync(recorder.stop)
+        await recorder.stop()
+        writer.close()
 
     app = FastAPI(
         title="Shiftwatch",
@@ -69,6 +72,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         evaluator=Evaluator(),
         gate=Gate(database, settings),
     )
+    app.router.routes.insert(0, predictions.hot_route)
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)

@@ -1,7 +1,6 @@
 """Who may do what: API keys with scopes, and the rules for a machine of one's own."""
 
 import time
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -18,27 +17,30 @@ REMEMBERED_SECONDS = 1.0
 # Guessing keys must not become a way to keep the database busy.
 LOOK_AGAIN_SECONDS = 0.1
 
+NEVER = float("-inf")
 LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
-@dataclass(slots=True)
 class Gate:
     """Decides about each request, by keys that it remembers for a moment."""
 
-    database: Database
-    settings: Settings
-    _keys: dict[bytes, ApiKey] | None = field(default=None, init=False)
-    _read_at: float = field(default=-1e9, init=False)
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._open = settings.auth == "off"
+        self._loopback = settings.loopback
+        self._keys: dict[bytes, ApiKey] | None = None
+        self._read_at = NEVER
+        self._reading = False
 
     async def admit(self, request: Request, scope: Scope) -> None:
         """Returns if the request may do what `scope` stands for; raises otherwise."""
-        if self.settings.auth == "off":
+        if self._open:
             return
-        secret = _bearer(request)
         known = await self._known()
-        if not known and self.settings.loopback:
+        if not known and self._loopback:
             refuse_strangers(request)
             return
+        secret = _bearer(request)
         if secret is None:
             raise Unauthenticated("send a key: Authorization: Bearer <key>")
         key = known.get(keys.digest(secret)) or await self._new(secret)
@@ -55,25 +57,30 @@ class Gate:
 
     def forget(self) -> None:
         """Look the keys up again: one was made or revoked here."""
-        self._read_at = -1e9
+        self._read_at = NEVER
 
     async def _known(self) -> dict[bytes, ApiKey]:
-        if self._keys is None or time.monotonic() - self._read_at > REMEMBERED_SECONDS:
-            return await self._reread()
-        return self._keys
+        fresh = time.monotonic() - self._read_at < REMEMBERED_SECONDS
+        # One request looks; the others of that moment go by what was known.
+        if self._keys is not None and (fresh or self._reading):
+            return self._keys
+        return await self._reread()
 
     async def _reread(self) -> dict[bytes, ApiKey]:
+        self._reading = True
         try:
             self._keys = await to_thread.run_sync(self._read)
+            self._read_at = time.monotonic()
         except Unavailable:
             # While the database is away, whoever was let in before still is.
             if self._keys is None:
                 raise
-        self._read_at = time.monotonic()
+        finally:
+            self._reading = False
         return self._keys
 
     def _read(self) -> dict[bytes, ApiKey]:
-        with self.database.begin() as conn:
+        with self._database.begin() as conn:
             return keys.by_digest(conn)
 
 

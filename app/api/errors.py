@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app.api.request_id import request_id
 from app.errors import (
@@ -114,6 +115,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AppError, _app_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _bug)
 
 
@@ -192,6 +194,11 @@ def _http_exception(request: Request, error: Exception) -> Response:
         "instance": f"urn:uuid:{request_id(request)}",
     }
     return _response(error.status_code, body, dict(error.headers or {}))
+
+
+def _gone(request: Request, _: Exception) -> Response:
+    """The caller hung up in the middle of the body: nothing was stored, and nobody reads this."""
+    return response_of(Malformed("the body ended too early"), request_id(request))
 
 
 def _bug(request: Request, error: Exception) -> Response:

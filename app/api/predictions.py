@@ -2,15 +2,14 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
 
 import msgspec
 from anyio import to_thread
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Request, Response
+from starlette.routing import Route
 
 from app.api import bodies
 from app.api.deps import Services, now, services
-from app.api.models import ModelName
 from app.api.openapi import body_of, schema_of
 from app.errors import AppError, Flaw, InvalidInput, Unavailable
 from app.ingest import formats
@@ -47,13 +46,26 @@ class Recorded(msgspec.Struct, frozen=True, omit_defaults=False):
 
 _encoder = msgspec.json.Encoder()
 
-OnError = Annotated[
-    Literal["refuse", "skip"],
-    Query(description="whether a bad record refuses the whole batch, or only itself"),
-]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(description="the same key and content again is answered as before and counts nothing"),
+# The route reads its parameters itself, so OpenAPI has to be told of them.
+PARAMETERS = [
+    {
+        "name": "model",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    {
+        "name": "on_error",
+        "in": "query",
+        "description": "whether a bad record refuses the whole batch, or only itself",
+        "schema": {"enum": ["refuse", "skip"], "default": "refuse"},
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "the same key and content again is answered as before and counts nothing",
+        "schema": {"type": "string", "maxLength": MAX_KEY_LENGTH},
+    },
 ]
 
 
@@ -61,28 +73,37 @@ IdempotencyKey = Annotated[
     "",
     status_code=202,
     responses={202: {"content": {"application/json": {"schema": schema_of(Recorded)}}}},
-    openapi_extra=body_of(formats.SCHEMAS),
+    openapi_extra={"parameters": PARAMETERS, **body_of(formats.SCHEMAS)},
 )
-async def post_predictions(
-    model: ModelName,
-    request: Request,
-    on_error: OnError = "refuse",
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def post_predictions(request: Request) -> Response:
     """Count a batch of predictions; the answer comes only when it is durable."""
+    # FastAPI documents this route, Starlette serves it: see `hot_route`.
     own = services(request)
     await own.gate.admit(request, Scope.INGEST)
+    skip = _skips(request.query_params.get("on_error", "refuse"))
     parse = formats.parser(request.headers.get("content-type"))
     content = await bodies.read(request, own.settings.max_body_bytes)
-    skip = on_error == "skip"
     if len(content) <= INLINE_BYTES:
         columns = parse(content, skip=skip)
     else:
         columns = await to_thread.run_sync(lambda: parse(content, skip=skip))
-    key = _key(idempotency_key, columns.key)
+    key = _key(request.headers.get("idempotency-key"), columns.key)
     fingerprint = hashlib.sha256(content).digest() if key is not None else b""
-    receipt, flaws = await _record(own, model, columns, skip, key, fingerprint)
+    name = request.path_params["model"]
+    receipt, flaws = await _record(own, name, columns, skip, key, fingerprint)
     return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
+
+
+# FastAPI's routing and dependencies cost as much as all the rest of a request; placed first, this
+# route goes without. It reads and checks everything itself.
+hot_route = Route("/v1/models/{model}/predictions", post_predictions, methods=["POST"])
+
+
+def _skips(on_error: str) -> bool:
+    if on_error not in ("refuse", "skip"):
+        flaw = Flaw("must be `refuse` or `skip`", parameter="on_error")
+        raise InvalidInput(f"on_error {flaw.detail}", flaws=[flaw])
+    return on_error == "skip"
 
 
 async def _record(

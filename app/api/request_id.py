@@ -4,7 +4,6 @@ import re
 import uuid
 
 from fastapi import Request
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = b"x-request-id"
@@ -31,7 +30,7 @@ class RequestId:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = id
+                message["headers"] = [*message["headers"], (HEADER, id.encode())]
             await send(message)
 
         await self.app(scope, receive, send_with_id)

@@ -1,8 +1,8 @@
 """The recorder: one writer thread per process, one commit shared by many requests.
 
-While a transaction commits, requests queue up; the next transaction takes all of them. Nobody
-waits for company, so a lone request costs what a transaction of its own would. Each request is
-answered only after its commit, or after we know that there was none.
+While a transaction commits, requests gather; the next transaction takes all of them. Nobody waits
+for company, so a lone request costs what a transaction of its own would. Each request is answered
+only after its commit, or after we know that there was none.
 """
 
 import asyncio
@@ -44,7 +44,10 @@ class _Waiting:
 
 
 class Recorder:
-    """Takes submissions from the event loop, commits them in groups, answers each."""
+    """Takes submissions from the event loop, commits them in groups, answers each.
+
+    What is not handed to the thread yet is touched by the event loop alone, so nothing is locked.
+    """
 
     def __init__(
         self,
@@ -58,23 +61,25 @@ class Recorder:
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._shard = secrets.randbelow(SHARDS)
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._groups: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._known_partitions: set[Partition] = set()
+        self._waiting: list[_Waiting] = []
+        self._in_transaction = 0
+        self._flush_is_due = False
         self._busy_since: float | None = None
         self._stopping = False
-        # Counted on the event loop alone, so it needs no lock.
-        self._pending = 0
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Finish what was taken, refuse the rest."""
         self._stopping = True
-        self._queue.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        while self._waiting or self._in_transaction:
+            await asyncio.sleep(FIRST_PAUSE_SECONDS)
+        self._groups.put(None)
+        self._thread.join()
 
     @property
     def alive(self) -> bool:
@@ -86,35 +91,32 @@ class Recorder:
         """Returns once the batch is durable; raises Unavailable when it was not stored."""
         if self._stopping:
             raise Unavailable("the service is stopping; send the batch again")
-        if self._pending >= self._capacity:
+        if len(self._waiting) + self._in_transaction >= self._capacity:
             raise Unavailable("too many batches are waiting to be stored; send this one again soon")
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(submission, loop.create_future())
-        self._pending += 1
-        self._queue.put(waiting)
+        waiting = _Waiting(submission, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._flush_soon()
         return await waiting.future
 
+    def _flush_soon(self) -> None:
+        # Not at once: the other requests that this turn of the event loop reads come along.
+        if not self._flush_is_due and not self._in_transaction:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hand whoever is waiting to the writer."""
+        self._flush_is_due = False
+        group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+        self._in_transaction = len(group)
+        self._groups.put(group)
+
     def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            group = self._take(first)
+        while (group := self._groups.get()) is not None:
             self._busy_since = time.monotonic()
             results = self._settle([one.submission for one in group])
             self._busy_since = None
             self._answer(group, results)
-
-    def _take(self, first: _Waiting) -> list[_Waiting]:
-        """Whoever is waiting now, and not one more."""
-        group = [first]
-        while len(group) < MAX_GROUP:
-            try:
-                one = self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if one is None:
-                self._queue.put(None)
-                break
-            group.append(one)
-        return group
 
     def _settle(self, group: Sequence[Submission]) -> list[Outcome | Exception]:
         """An outcome or an error for each; one that fails by itself does not fail the others."""
@@ -192,7 +194,7 @@ class Recorder:
             log.warning("nobody is left to be answered size=%d", len(group))
 
     def _resolve(self, group: Sequence[_Waiting], results: Sequence[Outcome | Exception]) -> None:
-        self._pending -= len(group)
+        self._in_transaction = 0
         for one, result in zip(group, results, strict=True):
             if one.future.done():
                 continue
@@ -200,3 +202,5 @@ class Recorder:
                 one.future.set_exception(result)
             else:
                 one.future.set_result(result)
+        if self._waiting:
+            self._flush_soon()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.model import Model
-from app.domain.window import EPOCH
+from app.domain.window import EPOCH, pane_start
 from app.errors import Conflict, Flaw, InvalidInput
 from app.ingest.columns import NO_TIME, Columns
 from app.stats import moments
@@ -71,6 +71,10 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
     """The sums of a batch. A bad record refuses all of it, or with `skip` only itself."""
     model = watched.model
     version = _version(columns, model)
+    if columns.rows is None and columns.times is None and not columns.flaws:
+        plain = _labels_only(columns, watched, version, now)
+        if plain is not None:
+            return plain
     records, good = records_of(columns, watched, now)
     rejected = columns.size - int(np.count_nonzero(good))
     flaws = flaws_of(columns, watched, now, good) if rejected else []
@@ -88,6 +92,19 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
         flaws=flaws,
         kept=_kept(columns, records, counted) if model.settings.keep_ids else None,
     )
+
+
+def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime) -> Reduced | None:
+    """The short way for the most common batch: labels that just came in, none of them bad."""
+    model = watched.model
+    if columns.predicted is None or (model.settings.keep_ids and columns.ids is not None):
+        return None
+    named = map(watched.index.get, columns.predicted, repeat(-1))
+    predicted = np.fromiter(named, np.int64, columns.size)
+    if not columns.size or predicted.min() < 0:
+        return None
+    key = PaneKey(model.id, version, pane_start(now, model.settings.pane), "hard")
+    return Reduced(model, version, {key: moments.sums(model.k, predicted)}, columns.size)
 
 
 def _version(columns: Columns, model: Model) -> str:
@@ -170,20 +187,23 @@ def _panes(
     model: Model, version: str, records: Records, counted: Bools
 ) -> Iterator[tuple[PaneKey, Sums]]:
     """The sums of the counted records, by pane; those with and without softmax rows apart."""
-    rows = records.rows
     for kind, chosen in _kinds(records, counted):
-        width = model.settings.pane // MICROSECOND
-        slots, group = np.unique(records.times[chosen] // width, return_inverse=True)
-        parts = moments.sums_by_group(
-            model.k,
-            records.predicted[chosen],
-            rows[chosen] if kind == "soft" and rows is not None else None,
-            group,
-            len(slots),
-        )
-        for slot, part in zip(slots.tolist(), parts, strict=True):
+        rows = None if kind == "hard" or records.rows is None else records.rows[chosen]
+        slots, group = _slots(records.times[chosen], model.settings.pane // MICROSECOND)
+        parts = moments.sums_by_group(model.k, records.predicted[chosen], rows, group, len(slots))
+        for slot, part in zip(slots, parts, strict=True):
             start = EPOCH + slot * model.settings.pane
             yield PaneKey(model.id, version, start, kind), part
+
+
+def _slots(times: Times, width: int) -> tuple[list[int], Counts]:
+    """The panes that times fall in, by number since the epoch, and which of them each is in."""
+    # Most batches lie within one pane, and comparing is cheaper than sorting.
+    first, last = int(times.min()) // width, int(times.max()) // width
+    if first == last:
+        return [first], np.zeros(len(times), dtype=np.int64)
+    slots, group = np.unique(times // width, return_inverse=True)
+    return slots.tolist(), group
 
 
 def _kinds(records: Records, counted: Bools) -> Iterator[tuple[Kind, Bools | slice]]:

@@ -56,7 +56,8 @@ def accuracy(
     window = prepared.second_moment_along(sums, h[None, :])[0] - (h @ estimate.mu) ** 2
     reference = excess @ (estimate.q**2 / prepared.given.n_j)
     variance = max(float(window), 0.0) * phi / sums.n + float(reference)
-    centre, half = float(r @ estimate.q), quantile(level) * variance**0.5
+    # Rounding must not make a perfect classifier more than perfect.
+    centre, half = min(1.0, float(r @ estimate.q)), quantile(level) * variance**0.5
     return Accuracy(
         estimate=centre,
         lower=max(0.0, centre - half),

@@ -54,9 +54,7 @@ class AdaptiveWindow:
     stopped_by: float | None
 
 
-def choose(
-    prepared: Prepared, panes: Sequence[Sums], *, phi: float = 1.0
-) -> AdaptiveWindow | None:
+def choose(prepared: Prepared, panes: Sequence[Sums], *, phi: float = 1.0) -> AdaptiveWindow | None:
     """The adaptive window over panes, newest first; None with fewer than 50 predictions in all.
 
     `L* = argmin B(L) + kappa V(L)`, `B(L) = max_{L' < L} (|q_L - q_L'|^2 - kappa V(L'))_+`.

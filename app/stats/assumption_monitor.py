@@ -154,4 +154,3 @@ def _offsets(B: Floats, mild: Floats) -> Floats:
     most = (1.0 - SMALLEST_OFFSET) * mild
     reach = np.divide(most, drop, where=drop > most, out=np.ones_like(mild)).min()
     return np.asarray(mild - reach * drop)
-

@@ -17,15 +17,15 @@ from app.stats.moments import Counts, Floats
 LEAST_EXPECTED = 5.0
 RESAMPLES = 1999
 
-# Resampling costs time in proportion to the labels, and with this many some are always rare.
-ALWAYS_POOL_ABOVE = 200
+# Resampling takes time in proportion to the labels, and fails for astronomic counts.
+MOST_RESAMPLED_LABELS = 200
 MOST_RESAMPLED = 10**8
 
 # Bins for per-label histograms of softmax scores, by log-odds: fixed, so histograms add up.
 LOGIT_EDGES = np.linspace(-9.0, 9.0, 31)
 LOGIT_BINS = len(LOGIT_EDGES) + 1
 
-Method = Literal["asymptotic", "monte_carlo", "pooled", "none"]
+Method = Literal["asymptotic", "monte_carlo", "moments", "pooled", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class Evidence:
     df: int | None
     p_value: float
     method: Method
+
+
+NOTHING = Evidence("chi2", 0.0, 0, 1.0, "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +65,37 @@ def chi_square(
 
     `X2 = n m sum_i (r_i / n - c_i / m)^2 / (r_i + c_i)`. Testing `w = 1` by Wald's test with the
     null's variance gives the same number, so there is no separate test on weights. Where a label
-    is expected less than 5 times the p-value comes from resampling with `seed` (exact), or
-    without one from pooling the rare labels. `phi` is the stream's overdispersion.
+    is expected less than 5 times, the p-value comes from resampling with `seed` (exact), or, as
+    for very many labels, from a chi-square law with the statistic's exact mean and variance.
+    `phi` is the stream's overdispersion.
 
     >>> found = chi_square(np.array([50, 50, 0]), np.array([30, 70, 0]))
     >>> round(found.statistic, 4), found.df, round(found.p_value, 4), found.method
     (8.3333, 1, 0.0039, 'asymptotic')
     """
-    seen = (reference + window) > 0
-    r, c = reference[seen].astype(np.float64), window[seen] / phi
+    r, c = _seen(reference, window, phi)
     if not r.sum() or not c.sum() or len(r) < 2:
-        return Evidence("chi2", 0.0, 0, 1.0, "none")
+        return NOTHING
     if _expected(r, c).min() >= LEAST_EXPECTED:
         return _asymptotic(r, c, "asymptotic")
-    small = len(reference) <= ALWAYS_POOL_ABOVE and r.sum() + c.sum() <= MOST_RESAMPLED
+    small = len(reference) <= MOST_RESAMPLED_LABELS and r.sum() + c.sum() <= MOST_RESAMPLED
     if seed is not None and phi == 1.0 and small:
-        return _monte_carlo(reference[seen], window[seen], seed)
+        return _monte_carlo(r.astype(np.int64), c.astype(np.int64), seed)
+    return _moment_matched(r, c)
+
+
+def pooled_chi_square(reference: Counts, window: Counts, *, phi: float = 1.0) -> Evidence:
+    """Chi-square with all rare labels as one: the classical remedy, for comparison.
+
+    Where all labels are rare it has nothing left to test, which `chi_square` has.
+
+    >>> found = pooled_chi_square(np.array([60, 30, 6, 4]), np.array([30, 60, 3, 7]))
+    >>> round(found.statistic, 6), found.df, found.method
+    (20.0, 2, 'pooled')
+    """
+    r, c = _seen(reference, window, phi)
+    if not r.sum() or not c.sum():
+        return NOTHING
     return _asymptotic(*_pooled(r, c), "pooled")
 
 
@@ -152,6 +170,12 @@ def total_variation(reference: Floats, window: Floats) -> float:
     return float(np.abs(reference - window).sum() / 2.0)
 
 
+def _seen(reference: Counts, window: Counts, phi: float) -> tuple[Floats, Floats]:
+    """The counts of labels seen at all, the window's as effective ones."""
+    seen = (reference > 0) | (window > 0)
+    return reference[seen].astype(np.float64), window[seen] / phi
+
+
 def _expected(r: Floats, c: Floats) -> Floats:
     """The smaller of the two expected counts of each label if nothing changed."""
     n, m = r.sum(), c.sum()
@@ -166,19 +190,44 @@ def _statistic(r: Floats, c: Floats) -> Floats:
 def _asymptotic(r: Floats, c: Floats, method: Method) -> Evidence:
     df = len(r) - 1
     if not df:
-        return Evidence("chi2", 0.0, 0, 1.0, "none")
+        return NOTHING
     statistic = float(_statistic(r, c))
     return Evidence("chi2", statistic, df, float(chdtrc(df, statistic)), method)
 
 
 def _pooled(r: Floats, c: Floats) -> tuple[Floats, Floats]:
-    """The labels with expected counts below 5 as one row, with the next rarest if need be."""
-    order = np.lexsort((r, r + c))
-    expected = _expected(r, c)[order]
-    rare = int((expected < LEAST_EXPECTED).sum())
-    together = max(rare, int(np.searchsorted(np.cumsum(expected), LEAST_EXPECTED) + 1))
-    first, rest = order[:together], order[together:]
-    return np.append(r[first].sum(), r[rest]), np.append(c[first].sum(), c[rest])
+    """The labels with expected counts below 5 as one row, and with the next rarest if need be."""
+    expected = _expected(r, c)
+    rare = expected < LEAST_EXPECTED
+    if 0.0 < expected[rare].sum() < LEAST_EXPECTED and not rare.all():
+        # All labels equally rare go together: choosing among them would be choosing the result.
+        rare |= expected <= expected[~rare].min()
+    if not rare.any():
+        return r, c
+    return np.append(r[rare].sum(), r[~rare]), np.append(c[rare].sum(), c[~rare])
+
+
+def _moment_matched(r: Floats, c: Floats) -> Evidence:
+    """A scaled chi-square law with the exact conditional mean and variance of the statistic.
+
+    Given the margins of the table these are known (Dawson, 1954; Haldane, 1940), however sparse
+    it is; only the shape of the distribution is approximate.
+    """
+    both, N, rows = r + c, float(r.sum() + c.sum()), len(r)
+    if N <= 3.0:
+        return NOTHING
+    mean = N * (rows - 1) / (N - 1.0)
+    samples = (N * (1.0 / r.sum() + 1.0 / c.sum()) - 4.0) / (N - 2.0)
+    labels = (N * float((1.0 / both).sum()) - rows**2) / (N - 2.0)
+    across = (N - 2.0) / (N - 1.0) - samples
+    down = (rows - 1) * (N - rows) / (N - 1.0) - labels
+    variance = 2.0 * N / (N - 3.0) * across * down + N**2 / (N - 1.0) * samples * labels
+    statistic = float(_statistic(r, c))
+    if variance <= 1e-9 * mean**2:
+        return Evidence("chi2", statistic, rows - 1, 1.0, "moments")
+    scale = variance / (2.0 * mean)
+    p_value = float(chdtrc(mean / scale, statistic / scale))
+    return Evidence("chi2", statistic, rows - 1, p_value, "moments")
 
 
 def _monte_carlo(r: Counts, c: Counts, seed: int) -> Evidence:
@@ -199,5 +248,5 @@ def _monte_carlo(r: Counts, c: Counts, seed: int) -> Evidence:
 
 def _ks_p(statistic: Floats | float, n: Counts, m: Counts) -> Floats:
     """Kolmogorov's limit law, with Stephens' (1970) correction for small samples."""
-    root = np.sqrt(n * m / (n + m))
+    root = (1.0 / n + 1.0 / m) ** -0.5
     return np.asarray(kolmogorov((root + 0.12 + 0.11 / root) * statistic))

@@ -23,7 +23,7 @@ from app.stats.moments import CODE_BINS, CODE_EDGES, Counts, Floats, Sums
 CELL_RECORDS = 5
 
 # Stop when the log-likelihood of the window is surely this close to its maximum.
-LIKELIHOOD_GAP = 1e-8
+LIKELIHOOD_GAP = 1e-6
 MOST_STEPS = 500
 LEAST_SHARE = 1e-9
 

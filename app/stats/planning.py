@@ -95,8 +95,6 @@ def detection_delay(
     A = _predicted_given_label(prepared)
     p0, p1 = A @ prepared.nu, A @ q
     seen = p1 > 0.0
-    if (p0[seen] <= 0.0).any():
-        return 1.0
     divergence = float(p1[seen] @ np.log(p1[seen] / p0[seen]))
     bar = np.log(average_run_length) + np.log(2 * BETS_PER_LABEL * prepared.k)
     return float(bar / (per_pane * divergence)) if divergence > 1e-12 else np.inf

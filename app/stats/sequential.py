@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from app.stats.moments import Counts, Floats
 
@@ -81,7 +81,7 @@ def grown(log_m: Floats, log_e: Floats) -> Floats:
 
 def log_mean(log_m: Floats, log_weights: Floats) -> Floats:
     """The logarithm of the weighted mean of the sums, which is compared with `log arl`."""
-    return np.asarray(logsumexp(log_m + log_weights, axis=-1))
+    return np.asarray(np.logaddexp.reduce(log_m + log_weights, axis=-1))
 
 
 def advance(

@@ -9,7 +9,7 @@ calibration. The reference itself says how much the second is worth.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import linalg, optimize, special
 
 from app.stats import intervals, mlls
 from app.stats import reference as references
@@ -174,7 +174,7 @@ def _inverse(A: Floats, q: Floats) -> Floats:
     boundary, on which it would trust single cells blindly.
     """
     weighted = (A / np.maximum(A @ q, np.finfo(np.float64).tiny)[:, None]).T
-    return np.asarray(np.linalg.lstsq(weighted @ A, weighted, rcond=None)[0])
+    return np.asarray(linalg.lstsq(weighted @ A, weighted, lapack_driver="gelsy")[0])
 
 
 def _recovered(K: Floats, A: Floats) -> Floats:

@@ -55,7 +55,8 @@ def start(detector: ShiftDetector, baseline: Counts | Floats | None = None) -> S
     production by design: those of the first quiet panes (a *self-baseline*), those since the
     onset of a shift that was accepted as the new normal, or those `frozen` at an onset.
     """
-    learned = JEFFREYS + (detector.predicted if baseline is None else baseline)
+    counts = detector.predicted if baseline is None else baseline
+    learned = JEFFREYS + counts.astype(np.float64)
     recent = np.zeros((len(HALF_LIVES), len(learned)))
     return sequential.fresh(len(detector.log_weights), learned, recent)
 

@@ -117,7 +117,7 @@ def projection(predicted: Floats, Q: Floats, radius: float) -> Floats:
     0.1
     """
     a = np.ones(Q.shape[:-1])
-    for _ in range(NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):  # pragma: no branch (it converges in ten or so)
         P = predicted + a[..., None] * (Q - predicted)
         excess = rel_entr(predicted, P).sum(axis=-1) - radius
         far = excess > 1e-12
@@ -136,7 +136,7 @@ def _bounds(predicted: Floats, bets: Dictionary, n: int, alpha: float, tolerance
     tilts = np.stack([predicted @ bets.tilt**power for power in (1, 2, 3)])
     moments = np.stack([tilts[power] * bets.strides ** (power + 1) for power in range(3)])
     harmless = np.sqrt(2.0 * tolerance) * np.abs(bets.strides) * np.sqrt(tilts[1])
-    return 1.0 + bounds.upper_mean(moments, n, alpha) + harmless
+    return np.asarray(1.0 + bounds.upper_mean(moments, n, alpha) + harmless)
 
 
 def _log_adaptive(

@@ -28,15 +28,20 @@ class Contention(Unavailable):
 
 
 class Database:
-    """A pool of connections to one PostgreSQL."""
+    """A pool of connections to one PostgreSQL.
 
-    def __init__(self, url: str, pool_size: int = 5) -> None:
+    With `pre_ping`, a connection is tried before it is lent, so that one that broke while idle is
+    replaced unnoticed. Whoever tries again anyway can save that round trip.
+    """
+
+    def __init__(self, url: str, pool_size: int = 5, *, pre_ping: bool = True) -> None:
+        self.url = url
         self.engine: Engine = create_engine(
             url,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=CONNECT_TIMEOUT_SECONDS,
-            pool_pre_ping=True,
+            pool_pre_ping=pre_ping,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "application_name": "shiftwatch",
