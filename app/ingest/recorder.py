@@ -118,20 +118,24 @@ class Recorder:
             self._busy_since = None
             self._answer(group, results)
 
-    def _settle(self, group: Sequence[Submission]) -> list[Outcome | Exception]:
+    def _settle(
+        self, group: Sequence[Submission], *, first_try: bool = True
+    ) -> list[Outcome | Exception]:
         """An outcome or an error for each; one that fails by itself does not fail the others."""
         try:
             return [*self._commit(group)]
         except Unavailable as error:
             return [error] * len(group)
         except Exception as error:
-            # The partitions we know of may have been dropped under us.
-            self._known_partitions.clear()
+            if first_try:
+                # A partition that we know of may have been dropped under us.
+                self._known_partitions.clear()
+                return self._settle(group, first_try=False)
             if len(group) == 1:
                 log.exception("batch failed model=%s", group[0].reduced.model.name)
                 return [error]
-            log.warning("group failed, trying one by one size=%d error=%r", len(group), error)
-            return [result for one in group for result in self._settle([one])]
+            log.warning("group failed, trying one by one size=%d", len(group))
+            return [result for one in group for result in self._settle([one], first_try=False)]
 
     def _commit(self, group: Sequence[Submission]) -> list[Outcome]:
         """Try until it is done, or patience ends."""

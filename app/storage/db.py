@@ -42,6 +42,8 @@ class Database:
             max_overflow=0,
             pool_timeout=CONNECT_TIMEOUT_SECONDS,
             pool_pre_ping=pre_ping,
+            # Errors are logged with their statement; what was sent with it is nobody's business.
+            hide_parameters=True,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "application_name": "shiftwatch",
