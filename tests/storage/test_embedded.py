@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
+from app import processes
 from app.storage import postgres_binaries
 from app.storage.embedded import Cluster, Embedded, EmbeddedError
 
@@ -511,7 +512,7 @@ def test_the_wheel_is_found_without_importing_it() -> None:
 def test_a_system_without_death_signals_still_starts(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_binaries, "_prctl", None)
+    monkeypatch.setattr(processes, "_prctl", None)
 
     with Embedded(data) as server:
         assert server.alive()
