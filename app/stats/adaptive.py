@@ -2,8 +2,8 @@
 
 Longer windows are less noisy and staler. Lengths 1, 2, 4, ... panes back from now are compared with
 all shorter ones: what an estimate differs from a shorter one's by, beyond that one's own noise, is
-bias from a mix that moved (the method of Lepski, 1991; STATISTICS.md, section g). Only the window's
-noise counts here, as the reference's error is the same for every length.
+bias from a mix that moved (the method of Lepski, 1991). Only the window's noise counts here, as the
+reference's error is the same for every length.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ Estimates of a label mix hold if `p(x | y)` stayed put. Hard predictions alone c
 that: k shares are always explained by k label frequencies, unless some come out negative. Softmax
 rows carry more numbers than a label mix can explain, and two tests look at the excess: one at the
 model's confidence (easy to read, strong against the usual corruptions), one at the whole joint
-histogram of predictions and confidence (Hansen's J). STATISTICS.md, section e.
+histogram of predictions and confidence (Hansen's J). See docs/statistics-sequential.md.
 
 A change that makes the outputs of one label look exactly like those of another cannot be told from
 a change of the label mix by anything computed from outputs.

@@ -1,4 +1,4 @@
-"""The alarm for "this is not, or not only, label shift" (STATISTICS.md, F3).
+"""The alarm for "this is not, or not only, label shift" (F3 in docs/statistics-sequential.md).
 
 It watches how sure the model is of what it predicts. With `s` the largest probability of a softmax
 row, `eta` a rate and an offset `a[i]` for each prediction, let `f = exp(eta s) a[predicted]`. Its

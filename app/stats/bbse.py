@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from app.stats import moments
 from app.stats import reference as references
 from app.stats.diagnosis import Columns, Diagnosis
 from app.stats.moments import Counts, Floats, Sums
@@ -90,7 +89,7 @@ class Prepared:
         """
         if not self.soft or sums.soft is None or self.given.outer is None:
             return np.diag(self.mean(sums))
-        return moments.outer_matrix(self.k, sums.soft.outer) / sums.n
+        return references.unpacked(self.k, sums.soft.outer / sums.n)
 
     def second_moment_along(self, sums: Sums, rows: Floats) -> Floats:
         """`E[(a.g)^2]` over a window for each of `rows` a."""

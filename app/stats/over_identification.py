@@ -2,13 +2,13 @@
 
 k shares of predictions are always explained by k label frequencies (but for their signs). Finer
 cells, each prediction split by how sure the model was of it, outnumber the labels: what no label
-mix can explain of them contradicts label shift. STATISTICS.md, E2.
+mix can explain of them contradicts label shift (E2 in docs/statistics-sequential.md).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve
+from scipy.linalg import lstsq, lu_factor, lu_solve
 from scipy.stats import chi2
 
 from app.stats import bbse
@@ -103,7 +103,7 @@ def over_identification(
     for _ in range(ITERATIONS):
         # The least bit of the reference's mix keeps every cell possible.
         likely = (m * bbse.clipped(q) + nu) / (m + 1.0)
-        q, J = _generalised_least_squares(A, mu, likely, m, n_j, full=rank == A.shape[1])
+        q, J = _generalised_least_squares(A, mu, likely, m, n_j)
     df = A.shape[0] - rank
     if df < 1:
         return Misfit(0.0, 0, 1.0, 0.0)
@@ -146,7 +146,7 @@ def _runs(records: Counts, wanted: float) -> Counts:
 
 
 def _generalised_least_squares(
-    A: Floats, mu: Floats, likely: Floats, m: float, n_j: Counts, *, full: bool
+    A: Floats, mu: Floats, likely: Floats, m: float, n_j: Counts
 ) -> tuple[Floats, float]:
     """The constrained minimiser and minimum of the quadratic form, with `Om` taken at `likely`.
 
@@ -165,17 +165,16 @@ def _generalised_least_squares(
     X = np.column_stack([A, mu])
     WX = X / D[:, None] - DU @ lu_solve(factors, DU.T @ X)
     gram = X.T @ WX
-    q = _constrained(gram[:-1, :-1], gram[:-1, -1], full=full)
+    q = _constrained(gram[:-1, :-1], gram[:-1, -1])
     x = np.append(-q, 1.0)
     return q, max(0.0, float(x @ gram @ x))
 
 
-def _constrained(gram: Floats, b: Floats, *, full: bool) -> Floats:
+def _constrained(gram: Floats, b: Floats) -> Floats:
     """`argmin q' gram q - 2 b'q` with `1'q = 1`, by Lagrange's equations."""
     scale = np.abs(gram).max()
     ones = np.ones((len(b), 1))
     system = np.block([[gram / scale, ones], [ones.T, np.zeros((1, 1))]])
-    right = np.append(b / scale, 1.0)
-    if full:
-        return np.asarray(np.linalg.solve(system, right), dtype=np.float64)[:-1]
-    return np.asarray(np.linalg.lstsq(system, right, rcond=None)[0])[:-1]
+    # Columns that the cells do not tell apart leave q open, not J: any solution will do.
+    solution, *_ = lstsq(system, np.append(b / scale, 1.0), lapack_driver="gelsy")
+    return np.asarray(solution, dtype=np.float64)[:-1]

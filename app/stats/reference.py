@@ -73,7 +73,7 @@ class Conditionals:
         if self.outer is None:
             total = np.diag(self.A @ weights)
         else:
-            total = moments.outer_matrix(len(self.A), self.outer @ weights)
+            total = unpacked(len(self.A), self.outer @ weights)
         return np.asarray(total - (self.A * weights) @ self.A.T)
 
 
@@ -189,6 +189,19 @@ def packed_squares(rows: Floats) -> Floats:
     """
     first, second, times = _triangle(rows.shape[1])
     return np.asarray(rows[:, first] * rows[:, second] * times)
+
+
+def unpacked(d: int, packed: Floats) -> Floats:
+    """A packed `sum g g'` as a full matrix: `moments.outer_matrix`, made for use in every window.
+
+    >>> unpacked(2, np.array([5.0, 1.0, 3.0])).tolist()
+    [[5.0, 1.0], [1.0, 3.0]]
+    """
+    first, second, _ = _triangle(d)
+    full = np.empty((d, d))
+    full[first, second] = packed
+    full[second, first] = packed
+    return full
 
 
 @cache

@@ -9,7 +9,7 @@ and keeps for each one the Shiryaev-Roberts sum over all possible starts of a ch
 so that `M_t - t` is a supermartingale under the null and so is any weighted mean of such sums.
 An alarm when the mean reaches `arl` therefore comes after `arl` panes or later on average, and
 by pane `T` with probability at most `T / arl`, however often one looks (Shin, Ramdas and
-Rinaldo, 2022, "E-detectors"; STATISTICS.md, f).
+Rinaldo, 2022, "E-detectors"). docs/statistics-sequential.md says what that promises in practice.
 
 All arithmetic is on logarithms. Arrays may carry leading axes, one entry for each of many streams,
 except in `State`, which is that of one stream.

@@ -1,4 +1,4 @@
-"""The alarm for "the mix of predictions has changed" (STATISTICS.md, F1).
+"""The alarm for "the mix of predictions has changed" (F1 in docs/statistics-sequential.md).
 
 The null is that the reference's predictions and the stream's are exchangeable: one unknown mix,
 learned from the reference and from every pane since. What the next pane may then look like is

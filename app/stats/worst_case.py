@@ -1,4 +1,4 @@
-"""The alarm for "more than reference error can explain" (STATISTICS.md, F2).
+"""The alarm for "more than reference error can explain" (F2 in docs/statistics-sequential.md).
 
 The null is every prediction mix `pi` in a confidence set around the reference's, and it may even
 wander about in there from pane to pane: nothing is learned from the stream, so slow drift is not
