@@ -5,6 +5,7 @@ machine it measures. Whatever is compared in one run is loaded by the same one.
 """
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
@@ -28,11 +29,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request, to be repeated."""
+    """One request, to be repeated; with `keyed`, each time under a new Idempotency-Key."""
 
     url: str
     body: bytes
     headers: dict[str, str]
+    keyed: bool = False
 
 
 def fire(shot: Shot, connections: int, seconds: float) -> Load:
@@ -46,6 +48,14 @@ SCRIPT = """
 wrk.method = "POST"
 wrk.body = io.open(%s, "rb"):read("*a")
 %s
+local keyed, run, count = %s, tostring({}):sub(8) .. os.time(), 0
+if keyed then
+  function request()
+    count = count + 1
+    wrk.headers["Idempotency-Key"] = run .. "-" .. count
+    return wrk.format()
+  end
+end
 function done(summary, latency, requests)
   local failures = summary.errors.connect + summary.errors.read + summary.errors.write
     + summary.errors.status + summary.errors.timeout
@@ -64,7 +74,8 @@ def _wrk(shot: Shot, connections: int, seconds: float) -> Load:
             f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}"
             for name, value in shot.headers.items()
         )
-        script.write_text(SCRIPT % (json.dumps(str(body)), headers))
+        keyed = "true" if shot.keyed else "false"
+        script.write_text(SCRIPT % (json.dumps(str(body)), headers, keyed))
         threads = min(2, connections)
         command = ["wrk", f"-c{connections}", f"-t{threads}", f"-d{seconds:.0f}s", "--timeout=20s"]
         done = subprocess.run(
@@ -82,10 +93,15 @@ async def _own(shot: Shot, connections: int, seconds: float) -> Load:
     failures = 0
     where = urlsplit(shot.url)
     head = "".join(f"{name}: {value}\r\n" for name, value in shot.headers.items())
-    request = (
-        f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\n{head}"
-        f"content-length: {len(shot.body)}\r\n\r\n"
-    ).encode() + shot.body
+    keys = itertools.count(time.time_ns())
+
+    def request() -> bytes:
+        key = f"idempotency-key: {next(keys)}\r\n" if shot.keyed else ""
+        return (
+            f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\n{head}{key}"
+            f"content-length: {len(shot.body)}\r\n\r\n"
+        ).encode() + shot.body
+
     end = time.perf_counter() + seconds
 
     async def repeat() -> None:
@@ -93,7 +109,7 @@ async def _own(shot: Shot, connections: int, seconds: float) -> Load:
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         while time.perf_counter() < end:
             began = time.perf_counter()
-            writer.write(request)
+            writer.write(request())
             answer = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", answer.lower())
             await reader.readexactly(int(length[1]) if length else 0)

@@ -1,27 +1,30 @@
 """What the service is compared with: `python -m bench.variants VARIANT`, settings as usual.
 
-read      a FastAPI route that only reads the body and answers: what any service on this stack costs
-direct    the service with one transaction per request, on a pool of connections, no group commit
+read      a FastAPI route that only reads the body and answers: what anything on this stack costs
+direct    the service with a transaction per request, on a pool of connections, no group commit
 """
 
+import os
 import sys
-from typing import Any
 
 import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 
 from app import cli
+from app.api import app as application
 from app.config import Settings
 from app.ingest.record import Outcome, Submission
 from app.ingest.recorder import Recorder
+from app.storage.db import Database
 
 
-def read(settings: Settings) -> None:
+def read() -> int:
+    settings = Settings.from_env(os.environ)
     app = FastAPI()
 
     @app.post("/v1/models/{model}/predictions", status_code=202)
-    async def post(model: str, request: Request) -> Response:
+    async def post(model: str, request: Request) -> Response:  # noqa: ARG001
         await request.body()
         return Response(b'{"accepted":1}', status_code=202, media_type="application/json")
 
@@ -30,10 +33,11 @@ def read(settings: Settings) -> None:
         return "ok"
 
     uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
+    return 0
 
 
-def direct() -> None:
-    """Every request has a thread, a connection and a commit of its own."""
+def direct() -> int:
+    """Every request has a thread and a commit of its own; each thread finds a connection."""
 
     async def record(self: Recorder, submission: Submission) -> Outcome:
         (result,) = await to_thread.run_sync(self._settle, [submission])
@@ -41,17 +45,13 @@ def direct() -> None:
             raise result
         return result
 
+    def pool(url: str, pool_size: int, *, pre_ping: bool) -> Database:  # noqa: ARG001
+        return Database(url, pool_size=40, pre_ping=pre_ping)
+
     Recorder.record = record  # type: ignore[method-assign]
-
-
-def main(arguments: list[str]) -> Any:
-    if arguments[0] == "read":
-        import os
-
-        return read(Settings.from_env(os.environ))
-    direct()
+    application.Database = pool  # type: ignore[assignment,attr-defined]
     return cli.main(["api"])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit({"read": read, "direct": direct}[sys.argv[1]]())

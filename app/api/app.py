@@ -72,10 +72,11 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         evaluator=Evaluator(),
         gate=Gate(database, settings),
     )
-    app.router.routes.insert(0, predictions.hot_route)
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
     openapi.install(app)
+    # The last that is added is the first that is called.
+    app.add_middleware(predictions.HotPath)
     app.add_middleware(RequestId)
     return app

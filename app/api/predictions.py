@@ -1,16 +1,20 @@
 """Ingest: the hot path. Reads, reduces, waits for the commit, answers."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
 
-from app.api import bodies
+from app.api import bodies, errors
 from app.api.deps import Services, now, services
 from app.api.openapi import body_of, schema_of
+from app.api.request_id import request_id
 from app.errors import AppError, Flaw, InvalidInput, Unavailable
 from app.ingest import formats
 from app.ingest.columns import Columns
@@ -26,6 +30,8 @@ INLINE_CELLS = 50_000
 # How often a batch is reduced again because its model was changed at that very moment.
 MOST_CHANGES = 5
 MAX_KEY_LENGTH = 200
+
+PATH = re.compile(r"/v1/models/(?P<model>[^/]+)/predictions")
 
 
 class FlawOfRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +83,7 @@ PARAMETERS = [
 )
 async def post_predictions(request: Request) -> Response:
     """Count a batch of predictions; the answer comes only when it is durable."""
-    # FastAPI documents this route, Starlette serves it: see `hot_route`.
+    # FastAPI documents this route; `HotPath` serves it.
     own = services(request)
     await own.gate.admit(request, Scope.INGEST)
     skip = _skips(request.query_params.get("on_error", "refuse"))
@@ -94,9 +100,30 @@ async def post_predictions(request: Request) -> Response:
     return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
 
 
-# FastAPI's routing and dependencies cost as much as all the rest of a request; placed first, this
-# route goes without. It reads and checks everything itself.
-hot_route = Route("/v1/models/{model}/predictions", post_predictions, methods=["POST"])
+class HotPath:
+    """Serves ingest ahead of FastAPI, whose routing and dependencies cost more than all the rest.
+
+    Everything else goes on to the application. The caller's mistakes are answered here; anything
+    else that goes wrong is a bug and flies on to whoever reports those.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        found = PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if found is None or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        scope["path_params"] = found.groupdict()
+        request = Request(scope, receive)
+        try:
+            response = await post_predictions(request)
+        except AppError as error:
+            response = errors.response_of(error, request_id(request))
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
 
 
 def _skips(on_error: str) -> bool:

@@ -11,6 +11,7 @@ from app.stats.moments import Sums
 from app.storage import batches, models, panes, partitions, predictions
 from app.storage.batches import Batch, BatchKey
 from app.storage.db import Connection
+from app.storage.models import Held
 from app.storage.panes import PaneKey
 from app.storage.partitions import Partition
 
@@ -56,12 +57,15 @@ def record(
     Returns an outcome for each submission, and the id of the transaction, by which it can be told
     later whether a commit that got no answer took place.
     """
-    revisions, xid = models.hold(conn, {one.reduced.model.id for one in submissions})
-    current = [one for one in submissions if _is_current(one, revisions)]
+    held, xid = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
+    current = [one for one in submissions if _is_current(one, held)]
     claims = _claims(current)
     before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
     fresh = [one for one in current if one.key is None or _is_first(one, claims, before)]
-    _count(conn, [one.reduced for one in fresh], shard, now)
+    counted = _count(conn, [one.reduced for one in fresh], shard, now)
+    undue = {id for id in counted if not held[id].due}
+    if undue:
+        models.mark_due(conn, undue, now)
     outcomes: dict[Submission, Outcome] = {one: _receipt(one.reduced) for one in fresh}
     for one in current:
         if one not in outcomes:
@@ -81,8 +85,9 @@ def needed_partitions(submissions: Iterable[Submission], now: datetime) -> set[P
     return needed
 
 
-def _is_current(one: Submission, revisions: Mapping[int, int]) -> bool:
-    return revisions.get(one.reduced.model.id) == one.reduced.model.revision
+def _is_current(one: Submission, held: Mapping[int, Held]) -> bool:
+    found = held.get(one.reduced.model.id)
+    return found is not None and found.revision == one.reduced.model.revision
 
 
 def _id(one: Submission) -> BatchKey:
@@ -127,7 +132,8 @@ def _repeat(
     )
 
 
-def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime) -> None:
+def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime) -> set[int]:
+    """Add to panes and the like; returns the models whose panes have changed."""
     # Every transaction takes its locks in this order of tables, and sorted within each.
     sums = _merged(fresh)
     if sums:
@@ -138,8 +144,7 @@ def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime
     late = _late(fresh)
     if late:
         predictions.count_late(conn, late, shard, now)
-    if sums:
-        models.mark_due(conn, {key.model_id for key in sums}, now)
+    return {key.model_id for key in sums}
 
 
 def _merged(fresh: Iterable[Reduced]) -> dict[PaneKey, Sums]:

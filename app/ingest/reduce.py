@@ -4,6 +4,7 @@ Nothing here loops over predictions in Python; what is wrong with a record is pu
 for the first few that are wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -99,12 +100,14 @@ def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime
     model = watched.model
     if columns.predicted is None or (model.settings.keep_ids and columns.ids is not None):
         return None
-    named = map(watched.index.get, columns.predicted, repeat(-1))
-    predicted = np.fromiter(named, np.int64, columns.size)
-    if not columns.size or predicted.min() < 0:
+    found = Counter(columns.predicted)
+    if not found or not found.keys() <= watched.index.keys():
         return None
+    counts = np.zeros(model.k, dtype=np.int64)
+    for label, count in found.items():
+        counts[watched.index[label]] += count
     key = PaneKey(model.id, version, pane_start(now, model.settings.pane), "hard")
-    return Reduced(model, version, {key: moments.sums(model.k, predicted)}, columns.size)
+    return Reduced(model, version, {key: Sums(counts)}, columns.size)
 
 
 def _version(columns: Columns, model: Model) -> str:

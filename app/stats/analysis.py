@@ -138,7 +138,7 @@ def analyse(
     if estimate.fallback:
         return Analysis(
             n=sums.n,
-            status=_status(prepared, sums, assumption, fallback=True),
+            status=_status(prepared, sums, assumption, degenerate_w1=True),
             method=method,
             labels=_not_estimated(prepared, estimate, sums),
             tests=tests,
@@ -148,9 +148,13 @@ def analyse(
     of_q = intervals.score(prepared, estimate, sums, level=level, phi=phi)
     return Analysis(
         n=sums.n,
-        status=_status(prepared, sums, assumption)
-        + (("interval_vacuous",) if of_q.vacuous.any() else ())
-        + (("A1_or_A2_violated",) if _implausible(estimate, noise) else ()),
+        status=_status(
+            prepared,
+            sums,
+            assumption,
+            interval_vacuous=bool(of_q.vacuous.any()),
+            A1_or_A2_violated=_implausible(estimate, noise),
+        ),
         method=method,
         labels=_labels(prepared, estimate, sums, of_q, level, phi),
         groups=_groups(prepared, estimate, of_q),
@@ -266,11 +270,13 @@ def _tests(on: Basis, sums: Sums, phi: float, seed: int | None) -> tuple[Evidenc
 
 
 def _status(
-    prepared: Prepared, sums: Sums, assumption: Assumption, *, fallback: bool = False
+    prepared: Prepared, sums: Sums, assumption: Assumption, **found: bool
 ) -> tuple[str, ...]:
-    words = ["insufficient_data"] if sums.n < ENOUGH else []
-    if fallback and prepared.estimable:
-        words.append("degenerate_w1")
-    if assumption.unseen:
-        words.append("unseen_prediction")
+    """The words for this window, then the reference's, then the assumption's, each once."""
+    found = {
+        "insufficient_data": sums.n < ENOUGH,
+        "unseen_prediction": bool(assumption.unseen),
+        **found,
+    }
+    words = [word for word, holds in found.items() if holds]
     return tuple(dict.fromkeys((*words, *prepared.diagnosis.status, *assumption.status)))

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -84,24 +84,30 @@ def touch(conn: Connection, changed: Model, now: datetime) -> None:
     _change(conn, changed, now)
 
 
-CURRENT = text(
-    "SELECT id, revision, pg_current_xact_id()::text AS xid FROM model"
-    " WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a transaction needs to know of a model that it keeps from being forgotten."""
+
+    revision: int
+    due: bool
+
+
+_HOLD = text(
+    "SELECT id, revision, coalesce(due_at <= :now, false) AS due, pg_current_xact_id()::text AS xid"
+    " FROM model WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
 )
 
 
-def hold(conn: Connection, ids: Iterable[int]) -> tuple[dict[int, int], str | None]:
+def hold(conn: Connection, ids: Iterable[int], now: datetime) -> tuple[dict[int, Held], str | None]:
     """Keep these models from being forgotten until the transaction ends.
 
-    Returns the revision of each that still exists, and the transaction's id.
+    Returns those that still exist, and the transaction's id.
     """
-    rows = conn.execute(CURRENT, {"ids": sorted(set(ids))}).all()
-    return {row.id: row.revision for row in rows}, rows[0].xid if rows else None
+    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "now": now}).all()
+    return {row.id: Held(row.revision, row.due) for row in rows}, rows[0].xid if rows else None
 
 
-# A model that is due already is left alone: one that many batches touch would otherwise be a
-# row that every writer waits for.
-MARK_DUE = text(
+_MARK_DUE = text(
     "UPDATE model SET due_at = :now WHERE id IN ("
     " SELECT id FROM model WHERE id = ANY(:ids) AND (due_at IS NULL OR due_at > :now)"
     " ORDER BY id FOR NO KEY UPDATE)"
@@ -109,8 +115,12 @@ MARK_DUE = text(
 
 
 def mark_due(conn: Connection, ids: Iterable[int], now: datetime) -> None:
-    """Ask for an evaluation of these models."""
-    conn.execute(MARK_DUE, {"ids": sorted(set(ids)), "now": now})
+    """Ask for an evaluation of these models.
+
+    One that is due already is better not named: otherwise it would be a row that all writers
+    wait for.
+    """
+    conn.execute(_MARK_DUE, {"ids": sorted(set(ids)), "now": now})
 
 
 def _insert(conn: Connection, name: str, settings: ModelSettings, now: datetime) -> bool:

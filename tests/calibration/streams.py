@@ -21,7 +21,7 @@ def confusion() -> Floats:
     pool = fashion.outputs("good", "all")
     counts = np.zeros((fashion.LABELS, fashion.LABELS))
     np.add.at(counts, (pool.predicted, pool.labels), 1.0)
-    return counts / counts.sum()
+    return np.asarray(counts / counts.sum())
 
 
 def blurred(prior: Floats, accuracy: float) -> Floats:
@@ -29,14 +29,14 @@ def blurred(prior: Floats, accuracy: float) -> Floats:
     k = len(prior)
     conditional = np.full((k, k), (1.0 - accuracy) / (k - 1))
     np.fill_diagonal(conditional, accuracy)
-    return conditional * prior
+    return np.asarray(conditional * prior)
 
 
 def grown(nu: Floats, label: int, by: float) -> Floats:
     """A label mix in which one label has grown by so much, at the cost of all others alike."""
     q = nu * (1.0 - nu[label] - by) / (1.0 - nu[label])
     q[label] = nu[label] + by
-    return q
+    return np.asarray(q)
 
 
 def references(joint: Floats, n: int, streams: int, rng: np.random.Generator) -> list[Reference]:
@@ -83,7 +83,7 @@ def first_alarms(
     length: int,
     *,
     bets: Bets = shift_detector.log_bets,
-    phi: float = 1.0,
+    phi: float | Floats = 1.0,
 ) -> Counts:
     """The pane of each stream's first alarm, or `length` where there is none.
 

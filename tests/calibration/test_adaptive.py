@@ -1,5 +1,7 @@
 """Error of the adaptive window and coverage of its interval (STATISTICS.md, g)."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,8 @@ def abrupt(label: int, to: float, ago: int) -> Floats:
 
 def gradual(label: int, to: float, since: int) -> Floats:
     moved = np.clip(1.0 - np.arange(PANES) / since, 0.0, 1.0)[:, None]
-    return moved * streams.grown(EVEN, label, to - 0.1) + (1.0 - moved) * EVEN
+    after = streams.grown(EVEN, label, to - 0.1)
+    return np.asarray(moved * after + (1.0 - moved) * EVEN)
 
 
 def history(mixes: Floats, rng: np.random.Generator) -> list[Sums]:
@@ -40,29 +43,37 @@ def history(mixes: Floats, rng: np.random.Generator) -> list[Sums]:
     return [Sums(counts) for counts in rng.multinomial(PER_PANE, predictions)]
 
 
-# STATISTICS.md's mean squared errors (summed over labels, x 1e-4) times 1.25. The reference is
-# free of error, as there. The standard error of a mean over 300 histories is about 4 %.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mixes", "figure"),
-    [
-        pytest.param(abrupt(1, 0.1, 1), 2.0, id="none"),
-        pytest.param(abrupt(1, 0.4, 16), 35.0, id="abrupt-16"),
-        pytest.param(abrupt(1, 0.4, 64), 9.8, id="abrupt-64"),
-        pytest.param(abrupt(1, 0.4, 200), 5.2, id="abrupt-200"),
-        pytest.param(gradual(1, 0.4, 256), 36.0, id="gradual-256"),
-    ],
-)
-def test_mean_squared_error(mixes: Floats, figure: float) -> None:
-    rng = np.random.default_rng(71)
-    exact = prepared(100_000_000)
+def mean_squared_error(exact: Prepared, mixes: Floats, seed: int) -> float:
+    """Summed over labels, x 1e-4, of the estimate on the adaptive window over 300 histories."""
+    rng = np.random.default_rng(seed)
     errors = []
     for _ in range(300):
         chosen = adaptive.choose(exact, history(mixes, rng))
         assert chosen is not None
         errors.append(((bbse.estimate(exact, chosen.sums).q - mixes[0]) ** 2).sum())
+    return float(1e4 * np.mean(errors))
 
-    assert 1e4 * np.mean(errors) <= 1.25 * figure
+
+# STATISTICS.md's figures times 1.25, with a reference free of error, as there. It does not say
+# which label moved: this is the median over which of the ten it is. Much confused labels do worse
+# (docs/statistics-sequential.md). The standard error for one label is about 4 %.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "figure"),
+    [
+        pytest.param(lambda label: abrupt(label, 0.1, 1), 2.0, id="none"),
+        pytest.param(lambda label: abrupt(label, 0.4, 16), 35.0, id="abrupt-16"),
+        pytest.param(lambda label: abrupt(label, 0.4, 64), 9.8, id="abrupt-64"),
+        pytest.param(lambda label: abrupt(label, 0.4, 200), 5.2, id="abrupt-200"),
+        pytest.param(lambda label: gradual(label, 0.4, 256), 36.0, id="gradual-256"),
+    ],
+)
+def test_mean_squared_error(change: Callable[[int], Floats], figure: float) -> None:
+    exact = prepared(100_000_000)
+
+    errors = [mean_squared_error(exact, change(label), 200 + label) for label in range(LABELS)]
+
+    assert np.median(errors) <= 1.25 * figure
 
 
 def coverage(mixes: Floats, label: int, repetitions: int) -> tuple[float, float]:

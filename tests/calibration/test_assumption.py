@@ -159,8 +159,6 @@ def test_at_an_alarm_label_shift_passes() -> None:
     found = [verdict_at_alarm(pool, dresses, rng) for _ in range(100)]
     verdicts = [one.verdict for one in found if one is not None]
 
-        "label shift at alarm", len(verdicts), np.mean([v == "not_label_shift" for v in verdicts])
-    )
     assert len(verdicts) > 90
     assert np.mean([v == "not_label_shift" for v in verdicts]) <= 0.06  # .02 and two errors
 

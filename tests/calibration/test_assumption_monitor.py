@@ -103,7 +103,7 @@ def test_median_delay(corruption: Corruption, n: int, at_most: float) -> None:
     pool = fashion_corrupted.corrupted(corruption)
     even = np.full((STREAMS, LABELS), 1.0 / LABELS)
 
-    first = first_alarms(monitor, pool, lambda t: even, 200, rng)
+    first = first_alarms(monitor, pool, lambda _: even, 200, rng)
 
     assert np.median(first + 1) <= at_most
 

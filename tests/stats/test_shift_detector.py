@@ -58,7 +58,8 @@ def test_with_the_learned_mix_plugged_in_every_bet_would_win_on_average() -> Non
     bets = shift_detector.log_bets(DETECTOR, baseline, np.zeros((4, 3)), counts)
     plugged_in = np.exp(bets + (sequential.log_polya(counts, baseline) - assumed)[:, None])
 
-    assert (chance @ plugged_in > 1.005).all()
+    assert (chance @ plugged_in > 1.0).all()
+    assert (chance @ plugged_in).max() > 1.2
 
 
 def test_growing_a_label_tilts_predictions_as_the_confusion_matrix_says() -> None:

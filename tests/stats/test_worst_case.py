@@ -77,8 +77,9 @@ def test_empty_panes_are_skipped_and_alarms_latch() -> None:
 
 
 def test_counts_over_phi_are_effective_counts() -> None:
-    halved, half = walk(DETECTOR, [np.array([8, 6, 4])], phi=2.0), walk(
-        DETECTOR, [np.array([4, 3, 2])]
+    halved, half = (
+        walk(DETECTOR, [np.array([8, 6, 4])], phi=2.0),
+        walk(DETECTOR, [np.array([4, 3, 2])]),
     )
 
     assert halved.log_m.tolist() == half.log_m.tolist()

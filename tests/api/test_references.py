@@ -1,0 +1,516 @@
+"""References: what a labelled sample said of a version, once and for all."""
+
+import gzip
+import json
+from dataclasses import fields
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.stats import moments
+from app.stats import reference as statistics
+from app.stats.reference import Reference, SoftReference
+from app.storage import models, references
+from app.storage.db import Database
+from tests.factories import CONFUSION, LABELS, VERSION
+
+MODEL = "/v1/models/fraud"
+URL = f"{MODEL}/references"
+JSON = {"content-type": "application/json"}
+SEED = 20261118
+
+
+@pytest.fixture
+def fraud(client: TestClient) -> TestClient:
+    """The model without any reference."""
+    client.put(MODEL, json={"labels": LABELS}).raise_for_status()
+    return client
+
+
+def put(client: TestClient, body: Any, version: str = VERSION) -> Any:
+    answer = client.put(f"{URL}/{version}", json=body)
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+def softmax_sample(n: int = 200, k: int = 3) -> dict[str, Any]:
+    rng = np.random.default_rng(SEED)
+    actual = rng.integers(0, k, n)
+    rows = rng.dirichlet(np.ones(k), n) + 2 * np.eye(k)[actual]
+    return {
+        "probabilities": (rows / rows.sum(axis=1, keepdims=True)).tolist(),
+        "actual": actual.tolist(),
+    }
+
+
+def test_a_confusion_matrix_is_a_reference(fraud: TestClient) -> None:
+    answer = fraud.put(f"{URL}/{VERSION}", json={"confusion": CONFUSION})
+
+    assert answer.status_code == 201
+    found = answer.json()
+    assert (found["version"], found["n"], found["kind"], found["status"], found["groups"]) == (
+        VERSION,
+        10_000,
+        "hard",
+        "ok",
+        [],
+    )
+    assert found["accuracy"] == pytest.approx(0.9829)
+
+
+def test_rows_of_a_confusion_matrix_are_predictions_and_columns_the_truth(
+    fraud: TestClient,
+) -> None:
+    found = put(fraud, {"confusion": CONFUSION})
+
+    assert found["labels"] == [
+        {
+            "label": label,
+            "support": support,
+            "p": pytest.approx(support / 10_000),
+            "recall": pytest.approx(right / support),
+            "precision": pytest.approx(right / predicted),
+        }
+        for label, support, predicted, right in [
+            ("legit", 9100, 9042, 9000),
+            ("fraud", 550, 569, 500),
+            ("abuse", 350, 389, 329),
+        ]
+    ]
+
+
+def test_sigma_min_is_that_of_the_joint_matrix(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": CONFUSION})
+
+    values = np.linalg.svd(np.array(CONFUSION) / 10_000, compute_uv=False)
+    assert found["sigma_min"] == pytest.approx(values[-1])
+    assert found["condition_number"] == pytest.approx(values[0] / values[-1])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"predicted": ["legit", "fraud", "fraud"], "actual": ["legit", "abuse", "fraud"]},
+        {"predicted": [0, 1, 1], "actual": [0, 2, 1]},
+        {"predicted": [0, "fraud", 1], "actual": ["legit", 2, "fraud"]},
+        {"confusion": [[1, 0, 0], [0, 1, 1], [0, 0, 0]]},
+    ],
+)
+def test_labelled_predictions_are_counted_into_a_confusion_matrix(
+    fraud: TestClient, body: Any
+) -> None:
+    found = put(fraud, body)
+
+    assert (found["n"], found["kind"]) == (3, "hard")
+    assert [one["support"] for one in found["labels"]] == [1, 1, 1]
+    assert [one["recall"] for one in found["labels"]] == [1, 1, 0]
+    assert [one["precision"] for one in found["labels"]] == [1, 0.5, None]
+
+
+def test_softmax_rows_make_a_soft_reference(fraud: TestClient) -> None:
+    found = put(fraud, {"probabilities": [[0.9, 0.08, 0.02], [0.2, 0.4, 0.4]], "actual": [0, 2]})
+
+    assert (found["n"], found["kind"]) == (2, "soft")
+    # The second row is a tie, which the lower label wins: predicted fraud, in truth abuse.
+    assert [one["precision"] for one in found["labels"]] == [1, 0, None]
+
+
+def test_a_prediction_that_is_named_goes_before_the_argmax(fraud: TestClient) -> None:
+    body = {"probabilities": [[0.9, 0.08, 0.02]], "predicted": ["abuse"], "actual": ["abuse"]}
+
+    assert put(fraud, body)["accuracy"] == 1
+
+
+def test_what_was_answered_is_what_one_gets(fraud: TestClient) -> None:
+    answered = put(fraud, softmax_sample())
+
+    assert fraud.get(f"{URL}/{VERSION}").json() == answered
+
+
+def same(left: Reference, right: Reference) -> bool:
+    if not np.array_equal(left.counts, right.counts):
+        return False
+    if left.soft is None or right.soft is None:
+        return left.soft is right.soft
+    return all(
+        np.array_equal(getattr(left.soft, one.name), getattr(right.soft, one.name))
+        for one in fields(SoftReference)
+    )
+
+
+def test_a_soft_reference_is_read_back_exactly(fraud: TestClient, database: Database) -> None:
+    sample = softmax_sample()
+    put(fraud, sample)
+
+    with database.begin() as conn:
+        stored = references.get(conn, models.get(conn, "fraud"), VERSION)
+
+    rows, good = moments.normalised(np.array(sample["probabilities"]))
+    actual = np.array(sample["actual"])
+    assert good.all()
+    assert same(stored.statistics, statistics.from_sample(3, moments.argmax(rows), actual, rows))
+
+
+def test_a_hard_reference_is_read_back_exactly(fraud: TestClient, database: Database) -> None:
+    put(fraud, {"confusion": CONFUSION})
+
+    with database.begin() as conn:
+        stored = references.get(conn, models.get(conn, "fraud"), VERSION)
+
+    assert same(stored.statistics, statistics.from_confusion(np.array(CONFUSION)))
+
+
+def test_softmax_rows_are_kept_in_single_precision(fraud: TestClient, database: Database) -> None:
+    sample = softmax_sample()
+    put(fraud, sample)
+
+    with database.begin() as conn:
+        kept = references.labelled_rows(conn, models.get(conn, "fraud"), VERSION)
+
+    assert kept is not None
+    assert kept.rows == pytest.approx(np.array(sample["probabilities"]), abs=1e-7)
+    assert kept.actual.tolist() == sample["actual"]
+
+
+def test_no_rows_are_kept_of_a_hard_reference(fraud: TestClient, database: Database) -> None:
+    put(fraud, {"predicted": [0, 1], "actual": [0, 1]})
+
+    with database.begin() as conn:
+        kept = references.labelled_rows(conn, models.get(conn, "fraud"), VERSION)
+
+    assert kept is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"confusion": CONFUSION}, {"predicted": [0, 1], "actual": [0, 1]}, softmax_sample(20)],
+)
+def test_the_same_content_again_changes_nothing(fraud: TestClient, body: Any) -> None:
+    first = put(fraud, body)
+    revision = fraud.get(MODEL).json()["revision"]
+
+    again = fraud.put(f"{URL}/{VERSION}", json=body)
+
+    assert again.status_code == 200
+    assert again.json() == first
+    assert fraud.get(MODEL).json()["revision"] == revision
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"confusion": [[9001, 30, 12], [60, 500, 9], [40, 20, 329]]},
+        {"confusion": np.array(CONFUSION).T.tolist()},
+        {"predicted": [0, 1], "actual": [0, 1]},
+        softmax_sample(20),
+    ],
+)
+def test_other_content_is_refused_and_changes_nothing(fraud: TestClient, other: Any) -> None:
+    first = put(fraud, {"confusion": CONFUSION})
+
+    answer = fraud.put(f"{URL}/{VERSION}", json=other)
+
+    assert answer.status_code == 409
+    assert fraud.get(f"{URL}/{VERSION}").json() == first
+
+
+def test_the_same_labels_with_other_probabilities_are_other_content(fraud: TestClient) -> None:
+    put(fraud, {"probabilities": [[0.9, 0.08, 0.02]], "actual": [0]})
+
+    answer = fraud.put(
+        f"{URL}/{VERSION}", json={"probabilities": [[0.9, 0.07, 0.03]], "actual": [0]}
+    )
+
+    assert answer.status_code == 409
+
+
+def test_a_reference_cannot_be_deleted(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION})
+
+    assert fraud.delete(f"{URL}/{VERSION}").status_code == 405
+
+
+def test_the_newest_reference_is_the_active_one(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
+
+    assert fraud.get(MODEL).json()["active_version"] == "v2"
+    assert [fraud.get(f"{URL}/{v}").json()["active"] for v in ("v1", "v2")] == [False, True]
+
+
+def test_a_reference_can_be_put_without_being_activated(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+
+    found = put(fraud, {"confusion": CONFUSION, "activate": False}, "v2")
+
+    assert (found["active"], found["activated_at"]) == (False, None)
+    assert fraud.get(MODEL).json()["active_version"] == "v1"
+
+
+def test_without_an_active_version_predictions_need_one(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION, "activate": False}, "v1")
+
+    answers = [
+        fraud.post(f"{MODEL}/predictions", json=body)
+        for body in ({"predicted": [0]}, {"predicted": [0], "version": "v1"})
+    ]
+
+    assert [answer.status_code for answer in answers] == [409, 202]
+
+
+def test_activating_switches_the_version_and_back(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
+
+    answer = fraud.post(f"{URL}/v1/activate")
+
+    assert (answer.status_code, answer.json()["active"]) == (200, True)
+    assert fraud.get(MODEL).json()["active_version"] == "v1"
+
+
+def test_activating_what_is_not_there_is_not_found(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+
+    assert fraud.post(f"{URL}/v2/activate").status_code == 404
+    assert fraud.get(MODEL).json()["active_version"] == "v1"
+
+
+def test_putting_the_same_again_does_not_activate_it(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
+
+    put(fraud, {"confusion": CONFUSION}, "v1")
+
+    assert fraud.get(MODEL).json()["active_version"] == "v2"
+
+
+def test_references_are_listed_newest_first_with_what_tells_them_apart(
+    fraud: TestClient,
+) -> None:
+    good = put(fraud, {"confusion": [[100, 1, 1], [1, 100, 1], [1, 1, 100]]}, "a-good")
+    poor = put(fraud, {"confusion": [[100, 30, 30], [30, 100, 30], [30, 30, 100]]}, "b-poor")
+
+    items = fraud.get(URL).json()["items"]
+
+    assert [(item["version"], item["sigma_min"], item["accuracy"]) for item in items] == [
+        ("b-poor", poor["sigma_min"], poor["accuracy"]),
+        ("a-good", good["sigma_min"], good["accuracy"]),
+    ]
+    assert good["sigma_min"] > poor["sigma_min"]
+
+
+def test_references_are_listed_page_by_page(fraud: TestClient) -> None:
+    for version in ("v1", "v2", "v3"):
+        put(fraud, {"confusion": CONFUSION}, version)
+
+    first = fraud.get(URL, params={"limit": 2}).json()
+    last = fraud.get(URL, params={"limit": 2, "cursor": first["next"]}).json()
+
+    assert [[item["version"] for item in page["items"]] for page in (first, last)] == [
+        ["v3", "v2"],
+        ["v1"],
+    ]
+    assert last["next"] is None
+
+
+@pytest.mark.parametrize("path", ["", f"/{VERSION}"])
+def test_references_of_an_unknown_model_are_not_found(client: TestClient, path: str) -> None:
+    assert client.get(URL + path).status_code == 404
+
+
+def test_an_unknown_version_is_not_found(fraud: TestClient) -> None:
+    assert fraud.get(f"{URL}/{VERSION}").status_code == 404
+
+
+def test_an_unknown_model_takes_no_reference(client: TestClient) -> None:
+    answer = client.put(f"{URL}/{VERSION}", json={"confusion": CONFUSION})
+
+    assert answer.status_code == 404
+
+
+def test_labels_that_cannot_be_told_apart_are_grouped(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": [[90, 5, 5], [5, 50, 50], [5, 45, 45]]})
+
+    assert (found["status"], found["groups"]) == ("degenerate", [["fraud", "abuse"]])
+    assert found["sigma_min"] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_classifier_that_always_says_the_same_supports_no_estimate(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": [[100, 100, 100], [0, 0, 0], [0, 0, 0]]})
+
+    assert found["status"] == "degenerate"
+    assert [one["precision"] for one in found["labels"]] == [pytest.approx(1 / 3), None, None]
+
+
+def test_a_label_that_the_sample_lacks_is_said_to_be_absent(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": [[90, 5, 0], [5, 50, 0], [5, 45, 0]]})
+
+    assert found["status"] == "labels_absent"
+    assert found["labels"][2] == {
+        "label": "abuse",
+        "support": 0,
+        "p": 0,
+        "recall": None,
+        "precision": 0,
+    }
+
+
+def test_a_single_record_is_a_poor_but_honest_reference(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": [[1, 0, 0], [0, 0, 0], [0, 0, 0]]})
+
+    assert (found["status"], found["n"], found["condition_number"]) == ("degenerate", 1, None)
+
+
+def test_a_thousand_labels_have_a_confusion_matrix(client: TestClient) -> None:
+    client.put(MODEL, json={"labels": [f"label {i}" for i in range(1000)]})
+
+    found = put(client, {"confusion": (100 * np.eye(1000, dtype=int)).tolist()})
+
+    assert (found["status"], found["n"]) == ("ok", 100_000)
+    assert found["sigma_min"] == pytest.approx(0.001)
+
+
+def test_counts_may_be_as_large_as_a_double_is_exact(fraud: TestClient) -> None:
+    found = put(fraud, {"confusion": [[2**53 - 2, 0, 0], [0, 1, 0], [0, 0, 1]]})
+
+    assert found["n"] == 2**53
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ("{}", "#"),
+        ("[]", "#"),
+        ('{"activate": true}', "#"),
+        # Not a confusion matrix of three labels.
+        ('{"confusion": []}', "#/confusion"),
+        ('{"confusion": [[1, 0], [0, 1]]}', "#/confusion"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0]]}', "#/confusion"),
+        ('{"confusion": [[1, 0, 0], [0, 1], [0, 0, 1]]}', "#/confusion/1"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1, 0]]}', "#/confusion/2"),
+        ('{"confusion": [1, 2, 3]}', "#/confusion/0"),
+        ('{"confusion": 5}', "#/confusion"),
+        # Not counts.
+        ('{"confusion": [[0, 0, 0], [0, 0, 0], [0, 0, 0]]}', "#/confusion"),
+        ('{"confusion": [[1, 0, 0], [0, -1, 0], [0, 0, 1]]}', "#/confusion/1/1"),
+        ('{"confusion": [[1, 0, 0], [0, 1.5, 0], [0, 0, 1]]}', "#/confusion/1/1"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, "1"]]}', "#/confusion/2/2"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, true]]}', "#/confusion/2/2"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, null, 1]]}', "#/confusion/2/1"),
+        ('{"confusion": [[NaN, 0, 0], [0, 1, 0], [0, 0, 1]]}', "#/confusion/0/0"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, Infinity]]}', "#/confusion/2/2"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1e400]]}', "#/confusion/2/2"),
+        ('{"confusion": [[9007199254740993, 0, 0], [0, 1, 0], [0, 0, 1]]}', "#/confusion/0/0"),
+        ('{"confusion": [[9007199254740992, 0, 0], [0, 1, 0], [0, 0, 1]]}', "#/confusion"),
+        # Not labels.
+        ('{"predicted": ["legit", "fruad"], "actual": [0, 0]}', "#/predicted/1"),
+        ('{"predicted": [0, 1], "actual": ["legit", "fruad"]}', "#/actual/1"),
+        ('{"predicted": [3], "actual": [0]}', "#/predicted/0"),
+        ('{"predicted": [0], "actual": [-1]}', "#/actual/0"),
+        ('{"predicted": [0], "actual": [true]}', "#/actual/0"),
+        ('{"predicted": [0], "actual": [null]}', "#/actual/0"),
+        ('{"predicted": [0], "actual": [0.0]}', "#/actual/0"),
+        ('{"predicted": [NaN], "actual": [0]}', "#/predicted/0"),
+        # Not probabilities.
+        ('{"probabilities": [[0.5, 0.4, 0.2]], "actual": [0]}', "#/probabilities/0"),
+        ('{"probabilities": [[1.1, -0.1, 0]], "actual": [0]}', "#/probabilities/0"),
+        ('{"probabilities": [[0.5, 0.5]], "actual": [0]}', "#/probabilities/0"),
+        ('{"probabilities": [[1, 0, 0], []], "actual": [0, 0]}', "#/probabilities/1"),
+        ('{"probabilities": [[0.5, 0.5, NaN]], "actual": [0]}', "#/probabilities/0/2"),
+        ('{"probabilities": [[0.5, 0.5, -Infinity]], "actual": [0]}', "#/probabilities/0/2"),
+        ('{"probabilities": [[0.5, 0.5, 1e999]], "actual": [0]}', "#/probabilities/0/2"),
+        ('{"probabilities": [[0.5, 0.5, "NaN"]], "actual": [0]}', "#/probabilities/0/2"),
+        ('{"probabilities": [[0.5, 0.5, "inf"]], "actual": [0]}', "#/probabilities/0/2"),
+        ('{"probabilities": [[0.5, 0.5, null]], "actual": [0]}', "#/probabilities/0/2"),
+        # Not of one length.
+        ('{"predicted": [0, 1], "actual": [0]}', "#/predicted"),
+        ('{"predicted": [], "actual": [0]}', "#/predicted"),
+        ('{"predicted": [], "actual": []}', "#/actual"),
+        ('{"probabilities": [[1, 0, 0]], "actual": [0, 0]}', "#/probabilities"),
+        ('{"probabilities": [[1, 0, 0]], "predicted": [0, 0], "actual": [0]}', "#/predicted"),
+        # Not one of the three forms.
+        ('{"actual": [0]}', "#"),
+        ('{"predicted": [0]}', "#"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "actual": [0]}', "#/actual"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "activate": 1}', "#/activate"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "matrix": 1}', "#/matrix"),
+        ('{"predicted": [0], "actual": [0], "timestamps": []}', "#/timestamps"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_place(
+    fraud: TestClient, body: str, pointer: str
+) -> None:
+    answer = fraud.put(f"{URL}/{VERSION}", content=body, headers=JSON)
+
+    assert answer.status_code == 422, answer.text
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+    assert fraud.get(URL).json()["items"] == []
+
+
+def test_bad_records_are_named_but_not_without_end(fraud: TestClient) -> None:
+    answer = fraud.put(f"{URL}/{VERSION}", json={"predicted": ["?"] * 50, "actual": ["legit"] * 50})
+
+    found = [error["pointer"] for error in answer.json()["errors"]]
+    assert found == [f"#/predicted/{i}" for i in range(20)]
+
+
+@pytest.mark.parametrize("version", ["a b", "-a", "ä", "a\0b", "x" * 101])
+def test_a_version_is_a_url_safe_slug(fraud: TestClient, version: str) -> None:
+    answer = fraud.put(f"{URL}/{quote(version, safe='')}", json={"confusion": CONFUSION})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["parameter"] == "version"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"confusion": [[1'])
+def test_what_is_not_json_is_malformed(fraud: TestClient, body: bytes) -> None:
+    answer = fraud.put(f"{URL}/{VERSION}", content=body, headers=JSON)
+
+    assert answer.status_code == 400
+    assert answer.json()["type"] == "/problems/malformed"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "text/csv"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json", "content-encoding": "br"},
+    ],
+)
+def test_another_content_type_is_refused(fraud: TestClient, headers: Any) -> None:
+    answer = fraud.put(f"{URL}/{VERSION}", content=b"{}", headers=headers)
+
+    assert answer.status_code == 415
+
+
+def test_a_gzip_body_is_read(fraud: TestClient) -> None:
+    body = gzip.compress(json.dumps({"confusion": CONFUSION}).encode())
+
+    answer = fraud.put(
+        f"{URL}/{VERSION}", content=body, headers={**JSON, "content-encoding": "gzip"}
+    )
+
+    assert answer.status_code == 201
+
+
+def test_a_body_over_the_limit_is_refused(fraud: TestClient) -> None:
+    body = json.dumps({"confusion": CONFUSION}).encode() + b" " * (32 * 1024 * 1024)
+
+    answer = fraud.put(f"{URL}/{VERSION}", content=body, headers=JSON)
+
+    assert answer.status_code == 413
+    assert answer.json()["limit"] == 32 * 1024 * 1024
+
+
+def test_a_gzip_bomb_is_refused(fraud: TestClient) -> None:
+    bomb = gzip.compress(b" " * (33 * 1024 * 1024), compresslevel=1)
+
+    answer = fraud.put(
+        f"{URL}/{VERSION}", content=bomb, headers={**JSON, "content-encoding": "gzip"}
+    )
+
+    assert answer.status_code == 413
