@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.api import (
@@ -20,7 +21,7 @@ from app.api import (
 )
 from app.api.auth import Gate
 from app.api.deps import Services
-from app.api.request_id import RequestId
+from app.api.request_id import identified
 from app.config import Settings
 from app.evaluate import Evaluator
 from app.ingest.directory import Directory
@@ -39,6 +40,17 @@ ROUTERS = (
 )
 
 
+class Service(FastAPI):
+    """FastAPI, with an id for every request and the hot path ahead of everything."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            send = identified(scope, send)
+            if await predictions.serve(self, scope, receive, send):
+                return
+        await super().__call__(scope, receive, send)
+
+
 def create_app(settings: Settings, database: Database) -> FastAPI:
     """The service on one database; the caller owns the database."""
     # The recorder has a connection to itself: readers must not keep it waiting. It tries again
@@ -54,7 +66,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         await recorder.stop()
         writer.close()
 
-    app = FastAPI(
+    app = Service(
         title="Shiftwatch",
         version=__version__,
         summary="Label-shift monitoring for deployed classifiers",
@@ -76,7 +88,4 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         app.include_router(router)
     errors.install(app)
     openapi.install(app)
-    # The last that is added is the first that is called.
-    app.add_middleware(predictions.HotPath)
-    app.add_middleware(RequestId)
     return app

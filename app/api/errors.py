@@ -116,7 +116,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _bug)
+    app.add_exception_handler(Exception, bug)
 
 
 def problem_of(kind: type[AppError]) -> Problem:
@@ -201,7 +201,8 @@ def _gone(request: Request, _: Exception) -> Response:
     return response_of(Malformed("the body ended too early"), request_id(request))
 
 
-def _bug(request: Request, error: Exception) -> Response:
+def bug(request: Request, error: Exception) -> Response:
+    """What is wrong with us, not with the request: said in the log, and only there."""
     id = request_id(request)
     log.error("bug request_id=%s path=%s", id, request.url.path, exc_info=error)
     body = {

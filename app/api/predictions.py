@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.api import bodies, errors
@@ -83,7 +83,7 @@ PARAMETERS = [
 )
 async def post_predictions(request: Request) -> Response:
     """Count a batch of predictions; the answer comes only when it is durable."""
-    # FastAPI documents this route; `HotPath` serves it.
+    # FastAPI documents this route; `serve` serves it.
     own = services(request)
     await own.gate.admit(request, Scope.INGEST)
     skip = _skips(request.query_params.get("on_error", "refuse"))
@@ -100,30 +100,27 @@ async def post_predictions(request: Request) -> Response:
     return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
 
 
-class HotPath:
-    """Serves ingest ahead of FastAPI, whose routing and dependencies cost more than all the rest.
+async def serve(app: FastAPI, scope: ASGIScope, receive: Receive, send: Send) -> bool:
+    """Serve ingest ahead of FastAPI, whose routing and dependencies cost more than all the rest.
 
-    Everything else goes on to the application. The caller's mistakes are answered here; anything
-    else that goes wrong is a bug and flies on to whoever reports those.
+    Says whether the request was for us. Errors are answered as everywhere else.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        found = PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if found is None or scope["method"] != "POST":
-            await self.app(scope, receive, send)
-            return
-        scope["path_params"] = found.groupdict()
-        request = Request(scope, receive)
-        try:
-            response = await post_predictions(request)
-        except AppError as error:
-            response = errors.response_of(error, request_id(request))
-        except ClientDisconnect:
-            return
-        await response(scope, receive, send)
+    found = PATH.fullmatch(scope["path"]) if scope["method"] == "POST" else None
+    if found is None:
+        return False
+    scope["app"] = app
+    scope["path_params"] = found.groupdict()
+    request = Request(scope, receive)
+    try:
+        response = await post_predictions(request)
+    except AppError as error:
+        response = errors.response_of(error, request_id(request))
+    except ClientDisconnect:
+        return True
+    except Exception as error:
+        response = errors.bug(request, error)
+    await response(scope, receive, send)
+    return True
 
 
 def _skips(on_error: str) -> bool:

@@ -4,7 +4,7 @@ import re
 import uuid
 
 from fastapi import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 HEADER = b"x-request-id"
 SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -15,25 +15,17 @@ def request_id(request: Request) -> str:
     return id
 
 
-class RequestId:
-    """Plain ASGI: Starlette's BaseHTTPMiddleware costs more than the rest of the hot path."""
+def identified(scope: Scope, send: Send) -> Send:
+    """Give the request an id, and the answer the same."""
+    id = _given(scope) or str(uuid.uuid4())
+    scope["request_id"] = id
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def send_with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (HEADER, id.encode())]
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        id = _given(scope) or str(uuid.uuid4())
-        scope["request_id"] = id
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (HEADER, id.encode())]
-            await send(message)
-
-        await self.app(scope, receive, send_with_id)
+    return send_with_id
 
 
 def _given(scope: Scope) -> str | None:

@@ -29,6 +29,8 @@ def run(settings: Settings, database: Database) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nobody's word is taken for who the caller is.
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=75,
         backlog=4096,
