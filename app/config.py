@@ -14,6 +14,10 @@ class BadSettings(Exception):
     """The environment does not make sense; the message lists everything that is wrong."""
 
 
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or "unknown" if isinstance(error, OSError) else "not UTF-8"
+
+
 class Settings(BaseModel):
     """Every knob of the service. Field `database_url` is `SHIFTWATCH_DATABASE_URL`."""
 
@@ -90,8 +94,10 @@ class Settings(BaseModel):
                 field = field.removesuffix("_file")
                 try:
                     text = Path(text).read_text().strip()
-                except OSError as error:
-                    problems.append(f"{name}: {error.strerror}: {text}")
+                except (OSError, UnicodeDecodeError) as error:
+                    # What was given may be the secret itself, by mistake: then it is not repeated.
+                    place = "what it names" if "://" in text else text
+                    problems.append(f"{name}: cannot read {place}: {_reason(error)}")
                     continue
             if field not in cls.model_fields:
                 problems.append(f"{name}: there is no such setting")

@@ -115,7 +115,6 @@ def _environ(settings: Settings, url: str) -> dict[str, str]:
         "PORT": str(settings.port),
         "DATA_DIR": str(settings.data_dir),
     }
-    inherited = {
-        name: value for name, value in os.environ.items() if name != f"{PREFIX}DATABASE_URL_FILE"
-    }
+    files = {f"{PREFIX}{name}_FILE" for name in decided}
+    inherited = {name: value for name, value in os.environ.items() if name not in files}
     return inherited | {PREFIX + name: value for name, value in decided.items()}

@@ -16,6 +16,9 @@ LABELS = 10
 Classifier = Literal["good", "weak"]
 Part = Literal["validation", "test", "all"]
 
+# Dirichlet with this parameter, or one label (any) at this share and the others even.
+SHIFTS = ("dirichlet .1", "dirichlet 1", "dirichlet 10", "tweak .1", "tweak .5", "tweak .9")
+
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -65,3 +68,17 @@ def draw(pool: Outputs, q: Floats, size: int, rng: np.random.Generator) -> Outpu
     counts = rng.multinomial(size, q)
     chosen = np.concatenate([rng.choice(of, n) for of, n in zip(members, counts, strict=True)])
     return Outputs(pool.rows[chosen], pool.labels[chosen])
+
+
+def shifted(kind: str, rng: np.random.Generator) -> Floats:
+    """A label mix of one of the `SHIFTS`.
+
+    >>> shifted("tweak .1", np.random.default_rng(1)).round(6).tolist()
+    [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
+    """
+    family, size = kind.split()
+    if family == "dirichlet":
+        return rng.dirichlet(np.full(LABELS, float(size)))
+    q = np.full(LABELS, (1.0 - float(size)) / (LABELS - 1))
+    q[rng.integers(LABELS)] = float(size)
+    return q

@@ -45,7 +45,10 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[str]:
         tempfile.TemporaryDirectory(prefix="shiftwatch-migrations-") as home,
         Embedded(Path(home) / "data", OTHER_POSTGRES[major]) as embedded,
     ):
-        yield embedded.start().url
+        url = embedded.start().url
+        admin(url, "ALTER SYSTEM SET fsync = off")
+        admin(url, "SELECT pg_reload_conf()")
+        yield url
 
 
 @pytest.fixture(scope="module")

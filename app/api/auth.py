@@ -1,6 +1,8 @@
 """Who may do what: API keys with scopes, and the rules for a machine of one's own."""
 
 import time
+from functools import lru_cache
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -18,7 +20,7 @@ REMEMBERED_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
 
 NEVER = float("-inf")
-LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 class Gate:
@@ -31,6 +33,7 @@ class Gate:
         self._keys: dict[bytes, ApiKey] | None = None
         self._read_at = NEVER
         self._reading = False
+        self._changes = 0
 
     async def admit(self, request: Request, scope: Scope) -> None:
         """Returns if the request may do what `scope` stands for; raises otherwise."""
@@ -57,6 +60,7 @@ class Gate:
 
     def forget(self) -> None:
         """Look the keys up again: one was made or revoked here."""
+        self._changes += 1
         self._read_at = NEVER
 
     async def _known(self) -> dict[bytes, ApiKey]:
@@ -68,9 +72,12 @@ class Gate:
 
     async def _reread(self) -> dict[bytes, ApiKey]:
         self._reading = True
+        changes = self._changes
         try:
             self._keys = await to_thread.run_sync(self._read)
-            self._read_at = time.monotonic()
+            # What was read while a key was made or revoked may be older than that.
+            if changes == self._changes:
+                self._read_at = time.monotonic()
         except Unavailable:
             # While the database is away, whoever was let in before still is.
             if self._keys is None:
@@ -90,14 +97,23 @@ def refuse_strangers(request: Request) -> None:
     A page in a browser can be made to call this address, even under a name of its own (DNS
     rebinding), and a proxy can pass on callers from anywhere: all of it shows in the headers.
     """
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
-    if host not in LOCAL_HOSTS:
-        raise Forbidden(f"without keys only calls to localhost are answered, not to {host!r}")
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).hostname not in LOCAL_HOSTS:
+    headers = request.headers
+    if not _is_local(f"//{headers.get('host', '')}"):
+        raise Forbidden("without keys only calls to localhost are answered; create a key first")
+    if "origin" in headers and not _is_local(headers["origin"]):
         raise Forbidden("without keys no calls from other sites' pages are answered")
-    if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+    if any(name in headers for name in FORWARDED):
         raise Forbidden("without keys no forwarded calls are answered; create a key first")
+
+
+@lru_cache(maxsize=256)
+def _is_local(url: str) -> bool:
+    """Whether a URL names this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _bearer(request: Request) -> str | None:

@@ -3,10 +3,13 @@
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 
+from app.api import bodies
 from app.api.auth import Gate
 from app.config import Settings
 from app.evaluate import Evaluator
@@ -14,6 +17,8 @@ from app.ingest.directory import Directory
 from app.ingest.recorder import Recorder
 from app.storage.db import Connection, Database
 from app.storage.keys import Scope
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,26 @@ def needs(scope: Scope) -> Callable[[Request], Awaitable[None]]:
         await services(request).gate.admit(request, scope)
 
     return admit
+
+
+def json_body(kind: type[Body]) -> Callable[[Request], Awaitable[Body]]:
+    """A body of that kind, read like any other: bounded, perhaps compressed, JSON and nothing else.
+
+    FastAPI's own way of reading a body knows no bounds.
+    """
+
+    async def read(request: Request) -> Body:
+        bodies.refuse_all_but_json(request)
+        content = await bodies.read(request, services(request).settings.max_body_bytes)
+        try:
+            return kind.model_validate_json(content)
+        except ValidationError as error:
+            flaws = error.errors(include_url=False, include_input=False, include_context=False)
+            raise RequestValidationError(
+                [{**flaw, "loc": ("body", *flaw["loc"])} for flaw in flaws]
+            ) from None
+
+    return read
 
 
 # FastAPI ends a yield-dependency after the response has left unless told otherwise: the caller

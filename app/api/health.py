@@ -36,6 +36,7 @@ CHECKS: dict[str, Callable[[Services], None]] = {
 }
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 @router.get("/healthz", include_in_schema=False)
 async def livez() -> Response:
@@ -43,6 +44,7 @@ async def livez() -> Response:
     return Response("ok\n", media_type="text/plain")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 def readyz(request: Request) -> Response:
     """Whether requests can be served: a line for each check, 503 if one fails."""

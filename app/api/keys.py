@@ -2,20 +2,24 @@
 
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.deps import Admin, Conn, Now, services
-from app.api.schemas import Moment, Strict
+from app.api.deps import Admin, Conn, Now, json_body, services
+from app.api.openapi import body_of
+from app.api.schemas import Label, Moment, Strict
 from app.storage import keys
 from app.storage.keys import ApiKey, Scope
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[Admin])
 
 
+KeyId = Annotated[int, Path(ge=0, lt=2**31)]
+
+
 class KeyBody(Strict):
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
-    name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "unnamed"
+    name: Annotated[Label, StringConstraints(max_length=100)] = "unnamed"
 
 
 class KeyView(BaseModel):
@@ -50,11 +54,16 @@ class KeyList(BaseModel):
     next: None = None
 
 
-@router.post("", status_code=201)
-def create_key(body: KeyBody, conn: Conn, now: Now, request: Request) -> NewKeyView:
+@router.post("", status_code=201, openapi_extra=body_of({"application/json": KeyBody}))
+def create_key(
+    body: Annotated[KeyBody, Depends(json_body(KeyBody))], now: Now, request: Request
+) -> NewKeyView:
     """A new key; its secret is in this answer and nowhere else."""
-    key, secret = keys.create(conn, body.name, body.scopes, now)
-    services(request).gate.forget()
+    own = services(request)
+    # The gate looks again only after the commit: before it, there is nothing new to see.
+    with own.database.begin() as conn:
+        key, secret = keys.create(conn, body.name, body.scopes, now)
+    own.gate.forget()
     return NewKeyView.of(key, secret=secret)
 
 
@@ -65,8 +74,10 @@ def list_keys(conn: Conn) -> KeyList:
 
 
 @router.delete("/{key_id}")
-def revoke_key(key_id: int, conn: Conn, now: Now, request: Request) -> KeyView:
+def revoke_key(key_id: KeyId, now: Now, request: Request) -> KeyView:
     """End a key. Other replicas learn of it within a second."""
-    revoked = keys.revoke(conn, key_id, now)
-    services(request).gate.forget()
+    own = services(request)
+    with own.database.begin() as conn:
+        revoked = keys.revoke(conn, key_id, now)
+    own.gate.forget()
     return KeyView.of(revoked)

@@ -68,16 +68,22 @@ def body_of(types: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_of(type_: Any) -> dict[str, Any]:
-    """The JSON schema of a msgspec struct, with what it refers to inside it."""
-    schema = msgspec.json.schema(type_, ref_template="#/$defs/{name}")
-    parts = schema["$defs"]
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$ref" in value:
-                return resolved(parts[value["$ref"].rsplit("/", 1)[1]])
-            return {name: resolved(part) for name, part in value.items()}
-        return [resolved(part) for part in value] if isinstance(value, list) else value
-
-    found: dict[str, Any] = resolved({"$ref": schema["$ref"]})
+    """The JSON schema of a msgspec struct or a pydantic model, with what it refers to inside it."""
+    if issubclass(type_, BaseModel):
+        schema = type_.model_json_schema(ref_template="#/$defs/{model}")
+        whole: Any = {name: part for name, part in schema.items() if name != "$defs"}
+    else:
+        schema = msgspec.json.schema(type_, ref_template="#/$defs/{name}")
+        whole = {"$ref": schema["$ref"]}
+    found: dict[str, Any] = _inlined(whole, schema.get("$defs", {}))
     return found
+
+
+def _inlined(value: Any, parts: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_inlined(part, parts) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inlined(parts[value["$ref"].rsplit("/", 1)[1]], parts)
+    return {name: _inlined(part, parts) for name, part in value.items()}

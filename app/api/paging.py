@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -12,23 +13,59 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="how many items at the m
 Cursor = Annotated[str | None, Query(description="`next` of the page before")]
 
 
-def encode(*key: Any) -> str:
+def by_name(name: str) -> str:
     """
-    >>> decode(encode("fraud", 3), 2)
-    ['fraud', 3]
+    >>> name_in(by_name("fraud"))
+    'fraud'
     """
+    return _encode(name)
+
+
+def by_time(at: datetime, name: str) -> str:
+    """
+    >>> time_in(by_time(datetime(2026, 11, 17, tzinfo=UTC), "v1"))
+    (datetime.datetime(2026, 11, 17, 0, 0, tzinfo=datetime.timezone.utc), 'v1')
+    """
+    return _encode(at.isoformat(), name)
+
+
+def name_in(cursor: str | None) -> str | None:
+    """Where a list by name goes on; None at its beginning."""
+    return None if cursor is None else _name(_decode(cursor, 1)[0])
+
+
+def time_in(cursor: str | None) -> tuple[datetime, str] | None:
+    """Where a list by time and name goes on; None at its beginning."""
+    if cursor is None:
+        return None
+    at, name = _decode(cursor, 2)
+    try:
+        moment = datetime.fromisoformat(at)
+    except (TypeError, ValueError):
+        raise _foreign() from None
+    return moment.astimezone(UTC), _name(name)
+
+
+def _encode(*key: str) -> str:
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
 
 
-def decode(cursor: str | None, size: int) -> list[Any] | None:
-    """The sort key inside, of `size` parts; None at the beginning."""
-    if cursor is None:
-        return None
+def _decode(cursor: str, size: int) -> list[Any]:
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError:
-        key = None
+        raise _foreign() from None
     if not isinstance(key, list) or len(key) != size:
-        detail = "is not a cursor of this list"
-        raise InvalidInput(f"cursor {detail}", flaws=[Flaw(detail, parameter="cursor")])
+        raise _foreign()
     return key
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise _foreign()
+    return value
+
+
+def _foreign() -> InvalidInput:
+    detail = "is not a cursor of this list"
+    return InvalidInput(f"cursor {detail}", flaws=[Flaw(detail, parameter="cursor")])

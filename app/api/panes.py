@@ -1,10 +1,10 @@
 """The sums themselves, so that anyone can check them."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, Field
 
 from app.api import paging
 from app.api.deps import Conn, Now, Reader
@@ -20,8 +20,11 @@ from app.storage.panes import Pane
 
 router = APIRouter(prefix="/v1/models/{model}/panes", tags=["panes"])
 
-From = Annotated[AwareDatetime | None, Query(alias="from", description="begin, inclusive")]
-To = Annotated[AwareDatetime | None, Query(description="end, exclusive")]
+# Beyond these no pane can be, and a clock's arithmetic overflows.
+FIRST, LAST = datetime(1970, 1, 2, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
+Time = Annotated[AwareDatetime, Field(ge=FIRST, le=LAST)]
+From = Annotated[Time | None, Query(alias="from", description="begin, inclusive")]
+To = Annotated[Time | None, Query(description="end, exclusive")]
 
 DEFAULT_SPAN = timedelta(hours=1)
 
@@ -111,13 +114,11 @@ def list_panes(
         raise InvalidInput(
             "from must lie before to", flaws=[Flaw("lies after to", parameter="from")]
         )
-    key = paging.decode(cursor, 2)
-    after = None if key is None else (datetime.fromisoformat(key[0]), str(key[1]))
-    found = panes.between(conn, owner.id, begin, end, version, after, limit + 1)
+    found = panes.between(conn, owner.id, begin, end, version, paging.time_in(cursor), limit + 1)
     last = found[limit - 1] if len(found) > limit else None
     return PanePage(
         items=[PaneView.of(one, owner) for one in found[:limit]],
-        next=None if last is None else paging.encode(last.start.isoformat(), last.version),
+        next=None if last is None else paging.by_time(last.start, last.version),
     )
 
 

@@ -49,13 +49,11 @@ def list_references(
 ) -> ReferencePage:
     """All versions, newest first; of two predictors, the larger sigma_min sees shifts sooner."""
     owner = models.get(conn, model)
-    key = paging.decode(cursor, 2)
-    before = None if key is None else (datetime.fromisoformat(key[0]), str(key[1]))
-    found = references.page(conn, owner, before, limit + 1)
+    found = references.page(conn, owner, paging.time_in(cursor), limit + 1)
     last = found[limit - 1] if len(found) > limit else None
     return ReferencePage(
         items=[ReferenceSummaryView.of(one, owner) for one in found[:limit]],
-        next=None if last is None else paging.encode(last.created_at.isoformat(), last.version),
+        next=None if last is None else paging.by_time(last.created_at, last.version),
     )
 
 

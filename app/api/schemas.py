@@ -1,5 +1,6 @@
 """What crosses the border in JSON, apart from the hot path, which has its own parsers."""
 
+import unicodedata
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
@@ -43,7 +44,8 @@ def _slug(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    if not text.strip() or not text.isprintable():
+    # Joiners and other invisible characters belong to some scripts; controls belong to none.
+    if not text.strip() or any(unicodedata.category(one) in ("Cc", "Cs") for one in text):
         raise ValueError("must have something to read, and no control characters")
     return text
 
@@ -109,7 +111,10 @@ class AlarmBody(Strict):
 
 
 def _default_windows() -> list[WindowBody]:
-    return [_window_body(window) for window in DEFAULT_WINDOWS]
+    return [
+        WindowBody(name=one.name, kind=one.kind, length=one.length, count=one.count)
+        for one in DEFAULT_WINDOWS
+    ]
 
 
 class ModelBody(Strict):
@@ -118,7 +123,7 @@ class ModelBody(Strict):
     labels: Annotated[list[Label], Field(min_length=MIN_LABELS, max_length=MAX_LABELS)]
     pane: Annotated[Duration, Field(ge=SHORTEST_PANE, le=LONGEST_PANE)] = timedelta(minutes=1)
     windows: Annotated[list[WindowBody], Field(min_length=1, max_length=MAX_WINDOWS)] = Field(
-        default_factory=_default_windows
+        default_factory=_default_windows, validate_default=True
     )
     alarm: AlarmBody = AlarmBody()
     allowed_lateness: Annotated[Duration, Field(ge=timedelta(0), le=LONGEST_LATENESS)] = timedelta(
@@ -161,23 +166,49 @@ class ModelBody(Strict):
         )
 
 
-class ModelView(ModelBody):
-    """A model as it is: its settings, and which versions there are."""
+class WindowView(BaseModel):
+    name: str
+    kind: WindowKind
+    length: timedelta | None
+    count: int | None
+
+
+class FalseAlarmsView(BaseModel):
+    at_most: float
+    per: timedelta
+
+
+class AlarmView(BaseModel):
+    false_alarms: FalseAlarmsView
+    min_effect: float
+
+
+class ModelView(BaseModel):
+    """A model as it is. It has none of the limits of a body: what is stored can always be shown."""
 
     name: str
+    labels: list[str]
+    pane: timedelta
+    windows: list[WindowView]
+    alarm: AlarmView
+    allowed_lateness: timedelta
+    keep_ids: bool
     active_version: str | None
     revision: int
 
     @classmethod
     def of(cls, model: Model) -> Self:
         settings = model.settings
-        budget = FalseAlarmsBody(at_most=settings.alarm.at_most, per=settings.alarm.per)
+        budget = FalseAlarmsView(at_most=settings.alarm.at_most, per=settings.alarm.per)
         return cls(
             name=model.name,
             labels=list(settings.labels),
             pane=settings.pane,
-            windows=[_window_body(window) for window in settings.windows],
-            alarm=AlarmBody(false_alarms=budget, min_effect=settings.alarm.min_effect),
+            windows=[
+                WindowView(name=one.name, kind=one.kind, length=one.length, count=one.count)
+                for one in settings.windows
+            ],
+            alarm=AlarmView(false_alarms=budget, min_effect=settings.alarm.min_effect),
             allowed_lateness=settings.allowed_lateness,
             keep_ids=settings.keep_ids,
             active_version=model.active_version,
@@ -188,10 +219,6 @@ class ModelView(ModelBody):
 class ModelPage(BaseModel):
     items: list[ModelView]
     next: str | None
-
-
-def _window_body(window: Window) -> WindowBody:
-    return WindowBody(name=window.name, kind=window.kind, length=window.length, count=window.count)
 
 
 def _refuse_twins(names: list[str]) -> None:

@@ -52,3 +52,8 @@ class Model:
     @property
     def k(self) -> int:
         return len(self.settings.labels)
+
+    @property
+    def etag(self) -> str:
+        """Names this state of the model; one of the same name that came later has another id."""
+        return f'"{self.id}-{self.revision}"'

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from anyio import to_thread
 
-from app.domain.model import Model
+from app.domain.model import SLUG, Model
 from app.errors import NotFound
 from app.ingest.reduce import Watched
 from app.storage import models
@@ -27,6 +27,8 @@ class Directory:
 
     async def look_again(self, name: str) -> Watched:
         """The model as the database has it now."""
+        if not SLUG.fullmatch(name):
+            raise NotFound(f"there is no model {name!r}")
         try:
             watched = Watched.of(await to_thread.run_sync(self._read, name))
         except NotFound:

@@ -21,7 +21,8 @@ from app.errors import Flaw, InvalidInput, Malformed
 from app.ingest.columns import NO_TIME, Columns, Field, column_pointer, microseconds, row_pointer
 
 Moment = Annotated[datetime, Meta(tz=True)]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+# PostgreSQL stores no NUL character.
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^\\x00]*$")]
 
 
 class Row(Struct, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from app.storage.db import Connection
 from app.storage.models import Held
 from app.storage.panes import PaneKey
 from app.storage.partitions import Partition
+from app.storage.predictions import KeptPredictions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +52,9 @@ Outcome = Receipt | Stale | KeyReused
 
 def record(
     conn: Connection, submissions: Sequence[Submission], shard: int, now: datetime
-) -> tuple[list[Outcome], str | None]:
-    """Count what was not counted before.
-
-    Returns an outcome for each submission, and the id of the transaction, by which it can be told
-    later whether a commit that got no answer took place.
-    """
-    held, xid = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
+) -> list[Outcome]:
+    """Count what was not counted before; an outcome for each submission."""
+    held = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
     current = [one for one in submissions if _is_current(one, held)]
     claims = _claims(current)
     before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
@@ -70,7 +67,7 @@ def record(
     for one in current:
         if one not in outcomes:
             outcomes[one] = _repeat(one, claims, before)
-    return [outcomes.get(one, Stale()) for one in submissions], xid
+    return [outcomes.get(one, Stale()) for one in submissions]
 
 
 def needed_partitions(submissions: Iterable[Submission], now: datetime) -> set[Partition]:
@@ -81,7 +78,7 @@ def needed_partitions(submissions: Iterable[Submission], now: datetime) -> set[P
         if one.key is not None:
             needed |= {partitions.containing("batch", day) for day in batches.days(now)}
         if one.reduced.kept is not None:
-            needed |= {partitions.containing("prediction", at) for at in one.reduced.kept.at}
+            needed |= partitions.covering("prediction", one.reduced.kept.at)
     return needed
 
 
@@ -138,9 +135,8 @@ def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime
     sums = _merged(fresh)
     if sums:
         panes.add(conn, sums, shard, now)
-    for one in sorted(fresh, key=lambda one: one.model.id):
-        if one.kept is not None:
-            predictions.keep(conn, one.model.id, one.version, one.kept)
+    for (model_id, version), kept in sorted(_kept(fresh).items()):
+        predictions.keep(conn, model_id, version, predictions.joined(kept))
     late = _late(fresh)
     if late:
         predictions.count_late(conn, late, shard, now)
@@ -154,6 +150,14 @@ def _merged(fresh: Iterable[Reduced]) -> dict[PaneKey, Sums]:
         for key, sums in one.panes.items():
             parts[key].append(sums)
     return {key: moments.total(some) for key, some in parts.items()}
+
+
+def _kept(fresh: Iterable[Reduced]) -> dict[tuple[int, str], list[KeptPredictions]]:
+    kept: defaultdict[tuple[int, str], list[KeptPredictions]] = defaultdict(list)
+    for one in fresh:
+        if one.kept is not None:
+            kept[one.model.id, one.version].append(one.kept)
+    return dict(kept)
 
 
 def _late(fresh: Iterable[Reduced]) -> dict[tuple[int, str], int]:

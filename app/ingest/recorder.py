@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import uuid4
 
 from app.errors import Unavailable
 from app.ingest.record import Outcome, Submission, needed_partitions, record
-from app.storage import partitions
+from app.storage import partitions, writers
 from app.storage.db import Database
 from app.storage.partitions import Partition
 
@@ -61,6 +62,8 @@ class Recorder:
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._shard = secrets.randbelow(SHARDS)
+        self._writer = uuid4()
+        self._transactions = 0
         self._groups: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._known_partitions: set[Partition] = set()
@@ -76,7 +79,7 @@ class Recorder:
     async def stop(self) -> None:
         """Finish what was taken, refuse the rest."""
         self._stopping = True
-        while self._waiting or self._in_transaction:
+        while self._thread.is_alive() and (self._waiting or self._in_transaction):
             await asyncio.sleep(FIRST_PAUSE_SECONDS)
         self._groups.put(None)
         self._thread.join()
@@ -89,7 +92,7 @@ class Recorder:
 
     async def record(self, submission: Submission) -> Outcome:
         """Returns once the batch is durable; raises Unavailable when it was not stored."""
-        if self._stopping:
+        if self._stopping or not self._thread.is_alive():
             raise Unavailable("the service is stopping; send the batch again")
         if len(self._waiting) + self._in_transaction >= self._capacity:
             raise Unavailable("too many batches are waiting to be stored; send this one again soon")
@@ -156,28 +159,29 @@ class Recorder:
     def _attempt(self, group: Sequence[Submission], deadline: float) -> list[Outcome]:
         now = self._clock()
         self._ensure_partitions(needed_partitions(group, now))
-        outcomes: list[Outcome] = []
-        xid: str | None = None
+        self._transactions += 1
+        outcomes: list[Outcome] | None = None
         try:
             with self._database.begin() as conn:
-                outcomes, xid = record(conn, group, self._shard, now)
+                writers.note(conn, self._writer, self._transactions, now)
+                outcomes = record(conn, group, self._shard, now)
         except Unavailable:
-            # With an id in hand, all was sent and the commit itself got no answer.
-            if xid is None or not self._took_place(xid, deadline):
+            # With outcomes in hand, all was sent and only the answer to the commit is missing.
+            if outcomes is None or not self._took_place(deadline):
                 raise
         return outcomes
 
-    def _took_place(self, xid: str, deadline: float) -> bool:
-        """Ask the database, once it is back, what became of a transaction."""
+    def _took_place(self, deadline: float) -> bool:
+        """Ask the database, once it is back, whether our last transaction did."""
         while time.monotonic() < deadline:
             try:
-                answer = self._database.committed(xid)
+                with self._database.begin() as conn:
+                    found = writers.last(conn, self._writer) == self._transactions
             except Unavailable:
-                answer = None
-            if answer is not None:
-                log.warning("commit got no answer, asked xid=%s committed=%s", xid, answer)
-                return answer
-            time.sleep(FIRST_PAUSE_SECONDS)
+                time.sleep(FIRST_PAUSE_SECONDS)
+                continue
+            log.warning("commit got no answer, asked for it took_place=%s", found)
+            return found
         raise OutcomeUnknown(
             "the database went away while the batch was being stored, so it may or may not have "
             "been counted; sending it again is safe only with an Idempotency-Key"

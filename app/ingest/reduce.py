@@ -167,8 +167,8 @@ def _predicted(columns: Columns, watched: Watched, rows: Floats | None, has_row:
     found = np.fromiter(named, np.int64, columns.size)
     if rows is None:
         return found
-    unnamed = np.fromiter(map(is_not, columns.predicted, repeat(None)), bool, columns.size)
-    return np.where(unnamed, found, _argmax(rows, has_row))
+    is_named = np.fromiter(map(is_not, columns.predicted, repeat(None)), bool, columns.size)
+    return np.where(is_named, found, _argmax(rows, has_row))
 
 
 def _argmax(rows: Floats, has_row: Bools) -> Counts:

@@ -206,10 +206,15 @@ def _gain(A: Floats, share: Floats, q: Floats) -> Floats:
 
 
 def _better(A: Floats, share: Floats, q: Floats) -> Floats:
-    """`q`, or the first point towards Newton's step from there that is more likely."""
+    """`q`, or the first point towards Newton's step from there that is more likely.
+
+    Cutting a long step off at the simplex can spoil it; the part that just reaches the boundary
+    is the last resort, and puts one label out of the mix.
+    """
     step = _newton(A, share, q)
     least = _log_likelihood(A, share, q)
-    for part in (1.0, 0.3, 0.1):
+    inside = (q / np.maximum(-step, np.finfo(np.float64).tiny))[step < 0.0].min(initial=1.0)
+    for part in (1.0, 0.3, 0.1, inside):
         far = np.maximum(q + part * step, 0.0)
         far /= far.sum()
         if _log_likelihood(A, share, far) > least:
@@ -218,18 +223,19 @@ def _better(A: Floats, share: Floats, q: Floats) -> Floats:
 
 
 def _newton(A: Floats, share: Floats, q: Floats) -> Floats:
-    """A Newton step over the labels that are in the mix or ask to be; the others leave it.
+    """A Newton step over the labels in the mix and the one that most asks to be; others leave.
 
     The likelihood less the constraint has gradient `g - 1` and Hessian `-A' diag(c / (A q)^2) A`.
     """
     gain = _gain(A, share, q)
-    free = (q > LEAST_SHARE) | (gain > 1.0)
+    free = q > LEAST_SHARE
+    free[gain.argmax()] = True
     R = A[:, free] * (np.sqrt(share) / (A @ q))[:, None]
     H = R.T @ R
     H[np.diag_indices(len(H))] *= 1.0 + 1e-9
     step = -q
     step[free] = np.linalg.solve(H, gain[free] - 1.0)
-    return step
+    return np.maximum(step, np.where(q > 0.0, -np.inf, 0.0))
 
 
 def _log_likelihood(A: Floats, share: Floats, q: Floats) -> float:

@@ -54,6 +54,15 @@ class Database:
         event.listen(self.engine, "connect", _teach_arrays)
 
     @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """A connection whose transactions are the caller's own affair."""
+        try:
+            with self.engine.connect() as conn:
+                yield conn
+        except DBAPIError as error:
+            raise _translated(error) from error
+
+    @contextmanager
     def begin(self) -> Iterator[Connection]:
         """A transaction: committed when the block ends, rolled back when it raises."""
         try:
@@ -64,12 +73,6 @@ class Database:
         except PoolTimeout as error:
             raise Contention("every database connection is busy; try again soon") from error
 
-    def committed(self, xid: str) -> bool | None:
-        """Whether a transaction took place; None while it is still under way or long forgotten."""
-        with self.begin() as conn:
-            status = conn.execute(_XACT_STATUS, {"xid": xid}).scalar_one()
-        return {"committed": True, "aborted": False}.get(status)
-
     def ping(self) -> None:
         """Ask for an answer, any answer."""
         with self.begin() as conn:
@@ -79,11 +82,10 @@ class Database:
         self.engine.dispose()
 
 
-_XACT_STATUS = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
-
 # SQLSTATE classes: connection failure, insufficient resources (a full disk, too many clients),
-# and the operator's: shutdown, crash recovery, not yet accepting connections.
-OUTAGE = ("08", "53", "57P", "58")
+# the operator's (shutdown, crash recovery, not yet accepting connections), system errors, and a
+# server that only reads, as one is while it takes over from another.
+OUTAGE = ("08", "53", "57P", "58", "25006")
 # Serialisation failure, deadlock, lock not available, statement timeout.
 CONTENTION = ("40001", "40P01", "55P03", "57014")
 

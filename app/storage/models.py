@@ -45,23 +45,27 @@ def put(
     name: str,
     settings: ModelSettings,
     now: datetime,
-    if_match: int | None = None,
+    if_match: str | None = None,
 ) -> tuple[Model, bool]:
     """Register the model or change its settings; says whether it is new."""
-    if if_match is None and _insert(conn, name, settings, now):
-        return get(conn, name), True
     current = find(conn, name, lock=True)
-    if current is None or (if_match is not None and if_match != current.revision):
-        raise Outdated(f"model {name!r} is not at revision {if_match}")
+    _refuse_outdated(name, current, if_match)
+    if current is None:
+        if _insert(conn, name, settings, now):
+            return get(conn, name), True
+        current = get(conn, name, lock=True)
     _refuse_to_reinterpret(current, settings)
     if settings != current.settings:
         _change(conn, current, now, **_values(settings))
     return get(conn, name), False
 
 
-def forget(conn: Connection, name: str) -> None:
+def forget(conn: Connection, name: str, if_match: str | None = None) -> None:
     """Delete the model and everything that was ever recorded of it."""
     found = get(conn, name, lock=True)
+    _refuse_outdated(name, found, if_match)
+    # Years of panes take longer than any other statement may.
+    conn.execute(text("SET LOCAL statement_timeout = 0"))
     for table in (tables.pane, tables.batch, tables.late, tables.prediction):
         conn.execute(delete(table).where(table.c.model_id == found.id))
     conn.execute(delete(model).where(model.c.id == found.id))
@@ -93,18 +97,15 @@ class Held:
 
 
 _HOLD = text(
-    "SELECT id, revision, coalesce(due_at <= :now, false) AS due, pg_current_xact_id()::text AS xid"
-    " FROM model WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
+    "SELECT id, revision, coalesce(due_at <= :now, false) AS due FROM model"
+    " WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
 )
 
 
-def hold(conn: Connection, ids: Iterable[int], now: datetime) -> tuple[dict[int, Held], str | None]:
-    """Keep these models from being forgotten until the transaction ends.
-
-    Returns those that still exist, and the transaction's id.
-    """
-    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "now": now}).all()
-    return {row.id: Held(row.revision, row.due) for row in rows}, rows[0].xid if rows else None
+def hold(conn: Connection, ids: Iterable[int], now: datetime) -> dict[int, Held]:
+    """Keep these models from being forgotten until the transaction ends; those that exist."""
+    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "now": now})
+    return {row.id: Held(row.revision, row.due) for row in rows}
 
 
 _MARK_DUE = text(
@@ -139,6 +140,11 @@ def _change(conn: Connection, changed: Model, now: datetime, **values: Any) -> N
         .where(model.c.id == changed.id)
         .values(revision=model.c.revision + 1, updated_at=now, **values)
     )
+
+
+def _refuse_outdated(name: str, current: Model | None, if_match: str | None) -> None:
+    if if_match is not None and (current is None or current.etag != if_match):
+        raise Outdated(f"model {name!r} is not in the state that If-Match names")
 
 
 def _refuse_to_reinterpret(current: Model, settings: ModelSettings) -> None:

@@ -3,7 +3,7 @@
 There is no default partition: rows in it would stand in the way of the partition they belong to.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -46,6 +46,16 @@ def containing(table: str, when: date | datetime) -> Partition:
     """The partition of `table` that a row of that time lives in."""
     day = when.astimezone(UTC).date() if isinstance(when, datetime) else when
     return Partition(table, *SPAN[table](day))
+
+
+def covering(table: str, times: Sequence[datetime]) -> set[Partition]:
+    """The partitions that rows of these times live in, and those between them."""
+    day, last = min(times), max(times)
+    found = {containing(table, last)}
+    while day < last:
+        found.add(containing(table, day))
+        day += timedelta(days=1)
+    return found
 
 
 def ensure(conn: Connection, wanted: Iterable[Partition]) -> None:

@@ -19,6 +19,15 @@ class KeptPredictions:
     predicted: Sequence[int]
 
 
+def joined(parts: Sequence[KeptPredictions]) -> KeptPredictions:
+    """The predictions of several batches as one."""
+    return KeptPredictions(
+        ids=[id for part in parts for id in part.ids],
+        at=[at for part in parts for at in part.at],
+        predicted=[label for part in parts for label in part.predicted],
+    )
+
+
 _KEEP = text(
     "INSERT INTO prediction (model_id, version, id, at, predicted)"
     " SELECT :model_id, :version, * FROM unnest(CAST(:ids AS text[]),"

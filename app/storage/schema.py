@@ -30,7 +30,7 @@ class WrongServer(Exception):
 
 def upgrade(database: Database) -> None:
     """Run the migrations that are missing; any number of processes may ask at once."""
-    with database.engine.connect() as conn, _migration_lock(conn):
+    with database.connect() as conn, _migration_lock(conn):
         config = _config()
         config.attributes["connection"] = conn
         command.upgrade(config, "head")

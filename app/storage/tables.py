@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    Uuid,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -123,6 +124,15 @@ prediction = Table(
     Column("predicted", SmallInteger, nullable=False),
     PrimaryKeyConstraint("model_id", "id", "at", name="prediction_pkey"),
     postgresql_partition_by="RANGE (at)",
+)
+
+writer = Table(
+    "writer",
+    metadata,
+    Column("id", Uuid, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("noted_at", Moment, nullable=False),
+    PrimaryKeyConstraint("id", name="writer_pkey"),
 )
 
 api_key = Table(

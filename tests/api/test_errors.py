@@ -69,7 +69,7 @@ def test_what_is_no_problem_is_not_explained(client: TestClient) -> None:
         ("GET", "/v1/models/nobody", 404),
         ("POST", "/v1/models/nobody", 405),
         ("DELETE", "/v1/models/nobody/references/v1", 405),
-        ("PUT", "/v1/models/nobody", 422),
+        ("PUT", "/v1/models/nobody", 400),
         ("GET", "/v1/models?limit=0", 422),
         ("GET", "/v1/models/nobody/panes?from=yesterday", 422),
         ("POST", "/v1/models/nobody/predictions?on_error=ignore", 422),

@@ -152,13 +152,22 @@ def test_a_change_of_a_model_that_is_not_there_is_refused(client: TestClient) ->
     assert client.get(URL).status_code == 404
 
 
-def test_an_etag_that_cannot_be_one_is_named(client: TestClient) -> None:
+def test_an_etag_that_cannot_be_one_matches_nothing(client: TestClient) -> None:
     client.put(URL, json={"labels": LABELS})
 
     answer = client.put(URL, json={"labels": LABELS}, headers={"if-match": "one"})
 
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["parameter"] == "if-match"
+    assert answer.status_code == 412
+
+
+def test_a_model_made_anew_has_another_etag(client: TestClient) -> None:
+    etag = client.put(URL, json={"labels": LABELS}).headers["etag"]
+    client.delete(URL)
+    client.put(URL, json={"labels": LABELS})
+
+    answer = client.put(URL, json={"labels": LABELS}, headers={"if-match": etag})
+
+    assert answer.status_code == 412
 
 
 def test_a_model_that_has_changed_is_not_deleted_by_mistake(client: TestClient) -> None:
@@ -372,7 +381,6 @@ def test_the_longest_label_has_200_characters(client: TestClient) -> None:
         ('{"labels": ["a", "  "]}', "#/labels/1"),
         ('{"labels": ["a", "b\\n"]}', "#/labels/1"),
         ('{"labels": ["a", "\\u0000"]}', "#/labels/1"),
-        ('{"labels": ["a", "\\ud800"]}', "#/labels/1"),
         ('{"labels": ["a", "%s"]}' % ("x" * 201), "#/labels/1"),
         ('{"labels": ["a", 1]}', "#/labels/1"),
         ('{"labels": ["a", null]}', "#/labels/1"),

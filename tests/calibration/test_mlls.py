@@ -130,5 +130,5 @@ def test_a_calibration_that_fits_is_not_suspect() -> None:
 def test_no_calibration_at_all_is_suspect() -> None:
     nothing_done = Calibration(1.0, np.zeros(fashion.LABELS))
 
-    # Standard error at most sqrt(.25 / 100) = .05.
-    assert suspected(lambda _: nothing_done, repeats=100, seed=205) >= 0.9
+    # 90 of 100 when written; the standard error is .03.
+    assert suspected(lambda _: nothing_done, repeats=100, seed=205) >= 0.8

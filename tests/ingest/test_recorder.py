@@ -1,9 +1,13 @@
 """The recorder with a real database behind it, and a database that misbehaves on demand."""
 
 import asyncio
+import os
+import signal
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +15,13 @@ import pytest
 
 from app.domain.model import Model
 from app.errors import Unavailable
-from app.ingest.record import KeyReused, Outcome, Receipt, Stale, Submission
+from app.ingest.record import KeyReused, Outcome, Receipt, Stale, Submission, record
 from app.ingest.recorder import OutcomeUnknown, Recorder
 from app.ingest.reduce import Reduced
 from app.stats.moments import Sums
-from app.storage import models, panes
+from app.storage import models, panes, schema
 from app.storage.db import Connection, Database, Outage
+from app.storage.embedded import Cluster, Embedded
 from app.storage.panes import PaneKey
 from tests.factories import NOW, VERSION, settings
 
@@ -70,27 +75,25 @@ def recorder_of(database: Database, **options: Any) -> Recorder:
 
 
 class Watching(Database):
-    """Counts transactions, and can be told to lose the answer to the next commits."""
+    """Counts transactions; can lose the answer to the next commit, and stay away after that."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database.url, pool_size=1)
         self.commits = 0
-        self.lose = 0
-        self.answers_when_asked = True
+        self.lose = False
+        self.stay_away = False
+        self.away = False
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
+        if self.away:
+            raise Outage("still away")
         with super().begin() as conn:
             yield conn
         self.commits += 1
         if self.lose:
-            self.lose -= 1
+            self.lose, self.away = False, self.stay_away
             raise Outage("the answer to the commit was lost")
-
-    def committed(self, xid: str) -> bool | None:
-        if not self.answers_when_asked:
-            raise Outage("still away")
-        return super().committed(xid)
 
 
 @pytest.fixture
@@ -163,7 +166,7 @@ def losing_the_second_answer(
 ) -> Callable[[Recorder], Awaitable[Outcome]]:
     async def send(recorder: Recorder) -> Outcome:
         await recorder.record(submission(model))
-        watching.lose = 1
+        watching.lose = True
         return await recorder.record(submission(model))
 
     return send
@@ -181,7 +184,7 @@ def test_a_lost_answer_to_a_commit_is_looked_up_instead_of_counting_again(
 def test_without_looking_it_up_the_batch_would_count_twice(
     watching: Watching, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "committed", lambda _: False)
+    monkeypatch.setattr(Recorder, "_took_place", lambda *_: False)
 
     run(recorder_of(watching), losing_the_second_answer(watching, model))
 
@@ -191,12 +194,10 @@ def test_without_looking_it_up_the_batch_would_count_twice(
 def test_when_nobody_can_say_what_became_of_a_commit_the_caller_is_told_so(
     watching: Watching, model: Model
 ) -> None:
-    watching.answers_when_asked = False
+    watching.stay_away = True
 
     with pytest.raises(OutcomeUnknown, match="Idempotency-Key"):
         run(recorder_of(watching, patience_seconds=0.3), losing_the_second_answer(watching, model))
-
-    assert counted(watching, model) == [2, 0, 0]
 
 
 def test_a_database_that_is_away_is_waited_for(
@@ -226,6 +227,68 @@ def test_patience_with_a_database_that_is_away_ends(model: Model) -> None:
 
     assert isinstance(outcome, Unavailable)
     assert outcome.retry_after_seconds >= 1
+
+
+def test_a_transaction_that_a_crash_undid_is_not_taken_for_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is killed between the last statement and the commit, and others go on first.
+
+    They get the transaction ids that were not written out, so that of ours means nothing.
+    """
+    killed, recovered = threading.Event(), threading.Event()
+    with Embedded(tmp_path / "data") as embedded, closing(embedded.start()) as database:
+        schema.upgrade(database)
+        with database.begin() as conn:
+            model, _ = models.put(conn, "fraud", settings(), NOW)
+
+        def record_and_be_killed(*arguments: Any) -> list[Outcome]:
+            outcomes = record(*arguments)
+            if not killed.is_set():
+                os.kill(embedded.start().pid, signal.SIGKILL)
+                killed.set()
+                recovered.wait(30)
+            return outcomes
+
+        async def recover_meanwhile(recorder: Recorder) -> Outcome:
+            sending = asyncio.create_task(recorder.record(submission(model, 1, 2, 3)))
+            while not killed.is_set():
+                await asyncio.sleep(0.01)
+            while embedded.alive():
+                await asyncio.sleep(0.01)
+            embedded.recover()
+            for number in range(20):
+                with database.begin() as conn:
+                    models.put(conn, "other", settings(keep_ids=number % 2 == 0), NOW)
+            recovered.set()
+            return await sending
+
+        monkeypatch.setattr("app.ingest.recorder.record", record_and_be_killed)
+        with closing(embedded.start()) as writer:
+            outcome = run(recorder_of(writer), recover_meanwhile)
+
+        assert outcome == Receipt(VERSION, 6, 0, 0)
+        assert counted(database, model) == [1, 2, 3]
+
+
+@contextmanager
+def closing(cluster: Cluster) -> Iterator[Database]:
+    database = Database(cluster.url)
+    yield database
+    database.close()
+
+
+def test_a_writer_that_died_refuses_instead_of_keeping_callers_waiting(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "_run", lambda _: None)
+
+    async def send_after_death(recorder: Recorder) -> Outcome:
+        recorder._thread.join()
+        return await recorder.record(submission(model))
+
+    with pytest.raises(Unavailable):
+        run(recorder_of(database), send_after_death)
 
 
 def test_a_full_queue_refuses_at_once(database: Database, model: Model) -> None:

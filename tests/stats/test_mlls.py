@@ -53,22 +53,21 @@ def test_in_the_interior_it_is_the_inverse_of_the_confusion_matrix(seed: int, k:
     assert found == pytest.approx(np.linalg.solve(A, A @ q), abs=2.5e-4)
 
 
-@given(seeds, st.integers(2, 12), st.integers(1, 4))
+@given(seeds, st.integers(2, 12), st.integers(2, 40))
 @settings(deadline=None, max_examples=60)
-def test_no_other_mix_is_more_likely(seed: int, k: int, cells_each: int) -> None:
+def test_no_other_mix_is_more_likely(seed: int, k: int, cells: int) -> None:
     rng = np.random.default_rng(seed)
-    A = rng.dirichlet(np.full(k * cells_each, 0.3), size=k).T + 1e-9
+    A = rng.dirichlet(np.full(cells, 0.3), size=k).T + 1e-9
     A /= A.sum(axis=0)
-    counts = rng.multinomial(50, np.full(len(A), 1.0 / len(A))).astype(np.float64)
+    counts = rng.multinomial(50, np.full(cells, 1.0 / cells)).astype(np.float64)
 
     q = mlls.estimate(A, counts)
 
     gain = (counts / 50.0 / (A @ q)) @ A
     assert q.min() >= 0.0
     assert q.sum() == pytest.approx(1.0)
-    # A thousandth of a unit of log-likelihood is less than a twentieth of a standard error; most
-    # cases stop at LIKELIHOOD_GAP, some that counts hardly identify run out of steps.
-    assert 50.0 * (gain.max() - 1.0) <= 1e-3
+    # Twice LIKELIHOOD_GAP, for rounding.
+    assert 50.0 * (gain.max() - 1.0) <= 2e-6
 
 
 def test_codes_are_the_ones_that_panes_count() -> None:
@@ -243,3 +242,12 @@ def test_labels_without_an_estimate_are_not_compared() -> None:
 
     assert mlls.compare(unknown, unknown, unknown).largest_gap == 0.0
     assert not mlls.compare(np.array([np.nan]), np.array([np.nan]), np.ones(1)).calibration_suspect
+
+
+def test_a_search_cut_short_still_ends_on_the_simplex(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlls, "MOST_STEPS", 1)
+    A = np.array([[0.9, 0.2], [0.1, 0.8]])
+
+    q = mlls.estimate(A, np.array([95.0, 5.0]))
+
+    assert q.sum() == pytest.approx(1.0)
