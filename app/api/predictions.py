@@ -89,13 +89,14 @@ async def post_predictions(request: Request) -> Response:
     skip = _skips(request.query_params.get("on_error", "refuse"))
     parse = formats.parser(request.headers.get("content-type"))
     content = await bodies.read(request, own.settings.max_body_bytes)
+    name = request.path_params["model"]
+    labels = (await own.directory.get(name)).model.labels
     if len(content) <= INLINE_BYTES:
-        columns = parse(content, skip=skip)
+        columns = parse(content, labels, skip=skip)
     else:
-        columns = await to_thread.run_sync(lambda: parse(content, skip=skip))
+        columns = await to_thread.run_sync(lambda: parse(content, labels, skip=skip))
     key = _key(request.headers.get("idempotency-key"), columns.key)
     fingerprint = hashlib.sha256(content).digest() if key is not None else b""
-    name = request.path_params["model"]
     receipt, flaws = await _record(own, name, columns, skip, key, fingerprint)
     return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
 

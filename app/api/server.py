@@ -1,5 +1,6 @@
 """uvicorn, as this service wants it."""
 
+import gc
 import sys
 import time
 
@@ -38,7 +39,19 @@ def run(settings: Settings, database: Database) -> None:
     # One thread serves the requests, another commits them. At the default of 5 ms each would
     # wait long for the other whenever both have something to do.
     sys.setswitchinterval(0.001)
+    _collect_less_garbage()
     uvicorn.Server(config).run()
+
+
+def _collect_less_garbage() -> None:
+    """Leave what was loaded at the start out of every collection, and collect less often.
+
+    A request makes thousands of short-lived objects and no cycles worth looking for; collecting at
+    the default pace was seen to take a fifteenth of the hot path.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def refuse_exposure(settings: Settings, database: Database) -> None:

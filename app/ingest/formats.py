@@ -8,7 +8,7 @@ from app.ingest.columns import Columns
 
 
 class Parser(Protocol):
-    def __call__(self, content: bytes, *, skip: bool) -> Columns: ...
+    def __call__(self, content: bytes, labels: tuple[str, ...], *, skip: bool) -> Columns: ...
 
 
 PARSERS: dict[str, Parser] = {"application/json": json_format.parse}
