@@ -73,7 +73,8 @@ class Evaluator:
             if key in self._prepared:
                 self._prepared.move_to_end(key)
                 return self._prepared[key]
-        basis = analysis.basis(references.get(conn, model, version).statistics)
+        stored = references.get(conn, model, version)
+        basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
         with self._lock:
             self._prepared[key] = basis
             while len(self._prepared) > MOST_PREPARED:

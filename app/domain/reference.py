@@ -14,9 +14,8 @@ from app.stats.reference import Reference
 class LabelledRows:
     """The softmax rows a reference came from.
 
-    Sums are enough for everything but three statistics: calibration (BCTS) and with it maximum
-    likelihood, the moment bounds of the assumption monitor, and the kernel test. For those the
-    rows are kept, in single precision.
+    Sums are enough for everything but calibration (BCTS), with it maximum likelihood and the sharp
+    estimate, and the kernel test. For those the rows are kept, in single precision.
     """
 
     rows: Floats

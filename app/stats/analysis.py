@@ -17,6 +17,7 @@ from app.stats.accuracy import Accuracy, Rates
 from app.stats.assumption import Assumption
 from app.stats.bbsd import Evidence
 from app.stats.bbse import Estimate, Prepared
+from app.stats.diagnosis import Diagnosis
 from app.stats.moments import Bools, Floats, Sums
 from app.stats.reference import Reference
 
@@ -105,14 +106,19 @@ class Analysis:
     guaranteed_error: float | None = None
 
 
-def basis(reference: Reference, delta: float = 0.0) -> Basis:
-    """What depends on the reference only: two decompositions and two inverses."""
+def basis(reference: Reference, decided: Diagnosis | None = None) -> Basis:
+    """What depends on the reference only: two decompositions and two inverses.
+
+    `decided` is the diagnosis that was made when the reference came in; what was merged then stays
+    merged, so that series keep their meaning.
+    """
     counts = Reference(reference.counts)
-    hard = bbse.prepare(counts, diagnosis.diagnose(counts, delta))
+    own = decided if decided is not None and reference.soft is None else diagnosis.diagnose(counts)
+    hard = bbse.prepare(counts, own)
     if reference.soft is None:
         check = assumptions.prepare(counts, hard.diagnosis)
         return Basis(hard, None, check, combined.overall(counts))
-    found = diagnosis.diagnose(reference, delta)
+    found = decided or diagnosis.diagnose(reference)
     soft = bbse.prepare(reference, found) if found.moments == "soft" else None
     return Basis(hard, soft, assumptions.prepare(reference, found), combined.overall(reference))
 

@@ -16,7 +16,7 @@ from app.stats.moments import Counts, Floats, Sums
 from app.stats.reference import Conditionals, Reference
 
 # Strength of the smoothing of reference covariances: enough that an empty cell of the confusion
-# matrix does not claim to be known exactly (STATISTICS.md, section b).
+# matrix does not claim to be known exactly (the design study, section b).
 SMOOTHING = 0.3
 WINDOW_SMOOTHING_HARD = 1.0
 WINDOW_SMOOTHING_SOFT = 0.25

@@ -25,7 +25,7 @@ LOW_SUPPORT_BELOW = 30
 
 # A direction of the confusion matrix must stand out of its own sampling error by this factor.
 # The relative error of w along it is the inverse: beyond 1/5 the delta method, and with it every
-# interval, stops being trustworthy. At 3 the warning comes too late (STATISTICS.md, section a).
+# interval, stops being trustworthy. At 3 the warning comes too late (the design study, section a).
 ERRORS_NEEDED = 5.0
 
 

@@ -15,7 +15,7 @@ from app.stats import moments
 from app.stats import reference as references
 from app.stats.calibration import Calibration
 from app.stats.diagnosis import Columns
-from app.stats.moments import CODE_BINS, CODE_EDGES, Counts, Floats, Sums
+from app.stats.moments import Counts, Floats, Sums
 
 # A code with fewer labelled records than this shares a cell with the other rare codes of its
 # argmax. Smaller cells know nothing of their own, larger ones mix what differs; more labels ask
@@ -82,7 +82,7 @@ def code_table(rows: Floats, actual: Counts) -> CodeTable:
     ([[10, 10], [0, 10], [30, 0]], [0, 1])
     """
     k = rows.shape[1]
-    codes, place = np.unique(row_codes(rows), return_inverse=True)
+    codes, place = np.unique(moments.row_codes(rows), return_inverse=True)
     cell, rest = _cells(k, codes, np.bincount(place))
     calibration = calibrations.fit(rows, actual)
     counts = np.zeros((cell.max() + 1, k), dtype=np.int64)
@@ -90,21 +90,6 @@ def code_table(rows: Floats, actual: Counts) -> CodeTable:
     calibrated = np.zeros(counts.shape)
     np.add.at(calibrated, cell[place], calibrations.calibrated(calibration, rows))
     return CodeTable(codes, cell, rest, counts, calibrated, calibration)
-
-
-def row_codes(rows: Floats) -> Counts:
-    """The code of each softmax row, as `moments` counts them.
-
-    >>> [part.tolist() for part in moments.decode(3, row_codes(np.array([[0.1, 0.6, 0.3]])))]
-    [[1], [2], [1]]
-    """
-    k = rows.shape[1]
-    first = rows.argmax(axis=1)
-    score = rows.max(axis=1)
-    others = rows.copy()
-    others[np.arange(len(rows)), first] = -1.0
-    confidence = np.searchsorted(CODE_EDGES, score, side="right")
-    return np.asarray((first * k + others.argmax(axis=1)) * CODE_BINS + confidence, dtype=np.int64)
 
 
 def cell_counts(table: CodeTable, sums: Sums) -> CellCounts:

@@ -7,6 +7,7 @@ sets of predictions is adding their sums.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,9 +153,20 @@ def outer_matrix(k: int, packed: Floats) -> Floats:
     """
     if k > FULL_OUTER_LABELS:
         return np.diag(packed)
-    upper = np.zeros((k, k))
-    upper[np.triu_indices(k)] = packed
-    return upper + np.triu(upper, 1).T
+    full = np.empty((k, k))
+    above, right = _triangle(k)
+    full[above, right] = packed
+    full[right, above] = packed
+    return full
+
+
+def row_codes(rows: Floats) -> Counts:
+    """The code of each softmax row.
+
+    >>> [part.tolist() for part in decode(3, row_codes(np.array([[0.1, 0.6, 0.3]])))]
+    [[1], [2], [1]]
+    """
+    return _codes(rows.shape[1], rows, rows.argmax(axis=1), rows.max(axis=1))
 
 
 def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
@@ -199,7 +211,14 @@ def _outer(k: int, rows: Floats) -> Floats:
     if k > FULL_OUTER_LABELS:
         return np.asarray(np.einsum("ij,ij->j", rows, rows))
     product: Floats = rows.T @ rows
-    return product[np.triu_indices(k)]
+    return product[_triangle(k)]
+
+
+@lru_cache
+def _triangle(k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column of each packed entry; making them takes longer than using them."""
+    above, right = np.triu_indices(k)
+    return above, right
 
 
 def _codes(k: int, rows: Floats, first: NDArray[np.intp], score: Floats) -> Counts:

@@ -1,4 +1,4 @@
-"""Error of the adaptive window and coverage of its interval (STATISTICS.md, g)."""
+"""Error of the adaptive window and coverage of its interval (the design study, g)."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def mean_squared_error(exact: Prepared, mixes: Floats, seed: int) -> float:
     return float(1e4 * np.mean(errors))
 
 
-# STATISTICS.md's figures times 1.25, with a reference free of error, as there. It does not say
+# The design study's figures times 1.25, with a reference free of error, as there. It does not say
 # which label moved: this is the median over which of the ten it is. Much confused labels do worse
 # (docs/statistics-sequential.md). The standard error for one label is about 4 %.
 @pytest.mark.slow

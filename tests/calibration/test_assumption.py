@@ -1,4 +1,4 @@
-"""Level and power of the assumption check on real classifier outputs (STATISTICS.md, e)."""
+"""Level and power of the assumption check on real classifier outputs (the design study, e)."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def p_values(found: list[Assumption]) -> Floats:
 
 
 # The standard error of a level of .05 over 400 repetitions is .011, of one of .01 it is .005;
-# STATISTICS.md measured .037 to .077 and .003 to .036.
+# The design study measured .037 to .077 and .003 to .036.
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1_000, 10_000])
 @pytest.mark.parametrize("m", [100, 1_000, 10_000])

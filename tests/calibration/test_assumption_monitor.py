@@ -1,4 +1,4 @@
-"""False alarms under label drift, and delays under corruption (STATISTICS.md, F3)."""
+"""False alarms under label drift, and delays under corruption (the design study, F3)."""
 
 from collections.abc import Callable
 
@@ -85,7 +85,7 @@ def test_label_drift_raises_no_alarm(n: int) -> None:
     assert np.mean(first < 3_000) == 0.0  # the bound is .30; measured 0 of 100
 
 
-# Median delays of STATISTICS.md f times 1.3, the standard error of such a median being about 6 %.
+# Median delays of the design study times 1.3; such a median has a standard error of about 6 %.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("corruption", "n", "at_most"),

@@ -155,7 +155,7 @@ def test_repeated_records_break_the_level_and_phi_mends_it(copies: int) -> None:
         naive.append(bbsd.chi_square(reference, panes.sum(axis=0)).p_value)
         mended.append(bbsd.chi_square(reference, panes.sum(axis=0), phi=phi).p_value)
 
-    # STATISTICS.md finds .42 and .83 unmended, .04 and .055 mended.
+    # The design study finds .42 and .83 unmended, .04 and .055 mended.
     assert level(np.array(naive)) > 0.3
     assert level(np.array(mended)) <= 0.05 + within(500)
 
@@ -180,7 +180,7 @@ def score_tests(q: Floats, repeats: int) -> tuple[Floats, Floats]:
 def test_tests_on_scores_keep_their_level() -> None:
     kernel, labels = score_tests(UNIFORM, 500)
 
-    assert level(kernel) == pytest.approx(0.05, abs=within(500) + 0.013)  # STATISTICS.md: to .063
+    assert level(kernel) == pytest.approx(0.05, abs=within(500) + 0.013)  # design: to .063
     assert level(labels) <= 0.05 + within(500)
 
 

@@ -80,6 +80,6 @@ def test_a_separable_label_is_missed_as_if_labels_were_seen(delta: float) -> Non
 def test_the_weak_classifier_gains_most() -> None:
     found = rejections("weak", knocked_out(SANDAL, 0.5), 1000, 1000, repeats=1000, seed=304)
 
-    # STATISTICS.md: .39 against .17; here .37 against .22. Standard errors are .015.
+    # The design study: .39 against .17; here .37 against .22. Standard errors are .015.
     assert found["combined"] >= 0.39 - 0.045
     assert found["combined"] >= found["chi2"] + 0.1

@@ -70,7 +70,7 @@ def of_reference(q: Floats, m: int, n: int, rng: np.random.Generator) -> list[fl
 def test_without_a_shift_the_gate_saves_what_correction_would_cost() -> None:
     found = gains(UNIFORM)
 
-    # STATISTICS.md: 87.32 calibrated, 86.75 always, 87.32 gated, 87.22 shrunken.
+    # The design study: 87.32 calibrated, 86.75 always, 87.32 gated, 87.22 shrunken.
     assert found.always < found.calibrated
     assert found.gated - found.calibrated == pytest.approx(0.0, abs=0.15)
     assert found.shrunken - found.calibrated == pytest.approx(-0.1, abs=0.3)
@@ -79,7 +79,7 @@ def test_without_a_shift_the_gate_saves_what_correction_would_cost() -> None:
 def test_under_a_large_shift_correction_pays() -> None:
     found = gains(SHIRTS)
 
-    # STATISTICS.md: 77.16 calibrated, 85.25 always and gated, 85.43 shrunken, 86.32 the oracle.
+    # The design study: 77.16 calibrated, 85.25 always and gated, 85.43 shrunken, 86.32 the oracle.
     assert found.gated - found.calibrated == pytest.approx(8.09, abs=1.0)
     assert found.shrunken - found.calibrated == pytest.approx(8.27, abs=1.0)
     assert found.oracle - found.gated == pytest.approx(1.07, abs=1.0)
@@ -88,7 +88,7 @@ def test_under_a_large_shift_correction_pays() -> None:
 def test_under_a_small_shift_it_does_no_harm() -> None:
     found = gains(A_LITTLE)
 
-    # STATISTICS.md: 87.42 calibrated, 86.78 always, 87.30 gated, 87.26 shrunken.
+    # The design study: 87.42 calibrated, 86.78 always, 87.30 gated, 87.26 shrunken.
     assert found.gated - found.calibrated == pytest.approx(-0.12, abs=1.0)
     assert found.gated > found.always
     assert found.shrunken > found.always

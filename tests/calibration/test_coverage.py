@@ -183,7 +183,7 @@ def test_merging_inseparable_labels_pays() -> None:
         raw = np.linalg.solve(reference.conditional(), window.counts / window.n)
         split.append(((bbse.clipped(np.asarray(raw, dtype=np.float64)) - q) ** 2).sum())
 
-    # STATISTICS.md finds 1243 against 7.7 in units of 1e-4 for its own classifier.
+    # The design study finds 1243 against 7.7 in units of 1e-4 for its own classifier.
     assert np.mean(grouped) < np.mean(split) / 10
     assert np.mean(grouped) < 15e-4
 

@@ -23,7 +23,7 @@ Draws = dict[str, list[float]]
 def from_window_cells(fitted: Calibration, nu: Floats, rows: Floats) -> Floats:
     """The WRONG variant: cells described by the window's own rows, as if `q` were `nu` in them."""
     ratios = calibration.calibrated(fitted, rows) / nu
-    codes, place = np.unique(mlls.row_codes(rows), return_inverse=True)
+    codes, place = np.unique(moments.row_codes(rows), return_inverse=True)
     sums = np.zeros((len(codes), fashion.LABELS))
     np.add.at(sums, place, ratios)
     counts = np.bincount(place).astype(np.float64)
@@ -63,7 +63,7 @@ def squared_errors(n: int, m: int, q: Floats, repeats: int, seed: int) -> dict[s
 def test_codes_gain_what_the_table_says_in_a_small_sample() -> None:
     mse = squared_errors(1000, 500, HALF_SHIRTS, repeats=300, seed=201)
 
-    # STATISTICS.md, section c: hard 95, soft 55.8, rows 29.2, codes 33.2.
+    # The design study, section c: hard 95, soft 55.8, rows 29.2, codes 33.2.
     assert mse["codes"] <= 1.2 * 33.2
     assert mse["codes"] / mse["soft"] <= 1.2 * 33.2 / 55.8
     assert mse["codes"] / mse["hard"] <= 1.2 * 33.2 / 95.0
@@ -75,7 +75,7 @@ def test_codes_gain_what_the_table_says_in_a_small_sample() -> None:
 def test_codes_gain_what_the_table_says_in_a_large_sample() -> None:
     mse = squared_errors(5000, 5000, HALF_SHIRTS, repeats=300, seed=202)
 
-    # STATISTICS.md: soft 6.9, rows 3.6, codes 4.2. This classifier is a little weaker and all of
+    # The design study: soft 6.9, rows 3.6, codes 4.2. This classifier is a little weaker and all of
     # its errors are larger, so what can be compared is the ratio.
     assert mse["codes"] / mse["soft"] <= 1.2 * 4.2 / 6.9
     assert mse["codes"] / mse["rows"] <= 1.2 * 4.2 / 3.6
@@ -87,7 +87,7 @@ def test_codes_gain_what_the_table_says_in_a_large_sample() -> None:
 def test_without_a_shift_nothing_is_gained_or_lost() -> None:
     mse = squared_errors(5000, 5000, UNIFORM, repeats=200, seed=203)
 
-    # STATISTICS.md: soft 2.6, rows 2.5, codes 2.5. All are 3.4 with this weaker classifier, so
+    # The design study: soft 2.6, rows 2.5, codes 2.5. All are 3.4 with this weaker classifier, so
     # again only the ratio can be compared.
     assert mse["codes"] / mse["soft"] <= 1.2 * 2.5 / 2.6
 

@@ -42,7 +42,7 @@ def test_windows_of_the_promised_size_have_about_the_promised_power(
         window = rng.multinomial(size.predictions, confusion() @ q)
         detected.append(bbsd.chi_square(on.reference.predicted, window).p_value < 0.05)
 
-    # Each reference's own noise moves its promise; STATISTICS.md finds .73 to .85. The
+    # Each reference's own noise moves its promise; the design study finds .73 to .85. The
     # Monte-Carlo standard error is .013.
     assert 0.73 - 0.026 <= np.mean(detected) <= 0.85 + 0.026
 

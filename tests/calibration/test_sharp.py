@@ -32,7 +32,7 @@ def built(sample: fashion.Outputs) -> Built:
 
 
 def estimates(on: Built, window: fashion.Outputs) -> Iterator[tuple[str, Floats]]:
-    """Each estimator's name and answer; peers are those of STATISTICS.md, section j."""
+    """Each estimator's name and answer; peers are those of the design study, section j."""
     sums = moments.sums(fashion.LABELS, window.predicted, window.rows)
     found = sharp.estimate(on.sharp, sums)
     mu = window.rows.mean(axis=0)
@@ -84,7 +84,7 @@ def test_on_the_good_classifier_it_is_as_sharp_as_the_best_peer_that_keeps_rows(
     # 1,200 windows: the standard error of the mean of the paired difference is below 0.03.
     best = min(l1["simplex least squares"], l1["em on calibrated rows"])
     assert l1["sharp"] <= 1.03 * best
-    assert l1["sharp"] <= 1.03 * 6.42  # the table of STATISTICS.md
+    assert l1["sharp"] <= 1.03 * 6.42  # the table of the design study
     assert l1["em uncalibrated"] > 1.5 * l1["sharp"]
 
 
@@ -95,5 +95,5 @@ def test_on_the_weak_classifier_it_is_sharper_than_every_peer() -> None:
     # The margin of 1.2 is seven times the standard error of the paired difference, 0.16.
     best = min(l1["simplex least squares"], l1["em on calibrated rows"])
     assert l1["sharp"] < 0.95 * best
-    assert l1["sharp"] < 12.44  # the table of STATISTICS.md
+    assert l1["sharp"] < 12.44  # the table of the design study
     assert l1["em uncalibrated"] > 3.0 * l1["sharp"]

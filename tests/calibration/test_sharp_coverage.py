@@ -18,7 +18,7 @@ def codes_only(rows: Floats) -> Sums:
     """A window with nothing but its codes, which is all that the sharp estimate reads."""
     none = moments.empty(fashion.LABELS, soft=True).soft
     assert none is not None
-    codes, counts = np.unique(mlls.row_codes(rows), return_counts=True)
+    codes, counts = np.unique(moments.row_codes(rows), return_counts=True)
     soft = SoftSums(none.prob, none.outer, none.cells, codes, counts, 0.0, 0.0, none.score_by_label)
     return Sums(np.bincount(rows.argmax(axis=1), minlength=fashion.LABELS), soft)
 

@@ -1,4 +1,4 @@
-"""False alarms and delays of the shift detector (STATISTICS.md, F1), over many streams.
+"""False alarms and delays of the shift detector (the design study, F1), over many streams.
 
 Streams and references are drawn anew each time, so that the guarantee is put to the test as it
 is stated: for the reference one happens to have.
@@ -172,7 +172,7 @@ def test_slow_drift_is_found_though_part_of_it_is_learned(n: int, figure: int) -
     assert np.median(first) <= 1.3 * figure
 
 
-# Median delays of STATISTICS.md f, times 1.3. It does not say which label it moved, and labels
+# Median delays of the design study f, times 1.3. It does not say which label it moved, and labels
 # differ by a factor of three, so that each of the ten moves in a tenth of the streams; shirts, the
 # most confused, it gives apart. The change comes after 100 quiet panes; the standard error of a
 # median of 200 delays is 5 to 8 % of it.

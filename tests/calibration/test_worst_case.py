@@ -1,4 +1,4 @@
-"""False alarms and delays of the worst-case detector (STATISTICS.md, F2), over many streams."""
+"""False alarms and delays of the worst-case detector (the design study, F2), over many streams."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_a_quiet_stream_raises_next_to_no_alarm(n: int) -> None:
     assert np.mean(first < 4_000) <= 0.06  # .025 and two standard errors of 100 streams
 
 
-# STATISTICS.md's delays times 1.3; the median of 100 delays has a standard error of about 6 %.
+# The design study's delays times 1.3; the median of 100 delays has a standard error of about 6 %.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "change", "at_most"),

@@ -73,7 +73,7 @@ def test_no_other_mix_is_more_likely(seed: int, k: int, cells: int) -> None:
 def test_codes_are_the_ones_that_panes_count() -> None:
     outputs = fashion.outputs("weak", "test")
 
-    codes, counts = np.unique(mlls.row_codes(outputs.rows), return_counts=True)
+    codes, counts = np.unique(moments.row_codes(outputs.rows), return_counts=True)
 
     soft = window(outputs).soft
     assert soft is not None
