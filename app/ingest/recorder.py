@@ -29,6 +29,9 @@ MAX_GROUP = 512
 # Writers that share a pane's row wait for each other; eight rows were seen to be enough for
 # sixteen writers.
 SHARDS = 8
+# Sums that may wait in memory. A softmax batch over many labels is hundreds of kilobytes, so
+# counting batches alone is no bound.
+MOST_WAITING_BYTES = 256 * 1024 * 1024
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 STUCK_SECONDS = 60.0
@@ -42,6 +45,7 @@ class OutcomeUnknown(Unavailable):
 class _Waiting:
     submission: Submission
     future: "asyncio.Future[Outcome]"
+    nbytes: int
 
 
 class Recorder:
@@ -69,6 +73,7 @@ class Recorder:
         self._known_partitions: set[Partition] = set()
         self._waiting: list[_Waiting] = []
         self._in_transaction = 0
+        self._pending_bytes = 0
         self._flush_is_due = False
         self._busy_since: float | None = None
         self._stopping = False
@@ -94,12 +99,20 @@ class Recorder:
         """Returns once the batch is durable; raises Unavailable when it was not stored."""
         if self._stopping or not self._thread.is_alive():
             raise Unavailable("the service is stopping; send the batch again")
-        if len(self._waiting) + self._in_transaction >= self._capacity:
+        nbytes = sum(sums.nbytes for sums in submission.reduced.panes.values())
+        if self._is_full(nbytes):
             raise Unavailable("too many batches are waiting to be stored; send this one again soon")
-        waiting = _Waiting(submission, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(submission, asyncio.get_running_loop().create_future(), nbytes)
+        self._pending_bytes += nbytes
         self._waiting.append(waiting)
         self._flush_soon()
         return await waiting.future
+
+    def _is_full(self, more_bytes: int) -> bool:
+        pending = len(self._waiting) + self._in_transaction
+        # One that is too large by itself must not be refused for ever.
+        too_large = pending > 0 and self._pending_bytes + more_bytes > MOST_WAITING_BYTES
+        return pending >= self._capacity or too_large
 
     def _flush_soon(self) -> None:
         # Not at once: the other requests that this turn of the event loop reads come along.
@@ -203,6 +216,7 @@ class Recorder:
 
     def _resolve(self, group: Sequence[_Waiting], results: Sequence[Outcome | Exception]) -> None:
         self._in_transaction = 0
+        self._pending_bytes -= sum(one.nbytes for one in group)
         for one, result in zip(group, results, strict=True):
             if one.future.done():
                 continue

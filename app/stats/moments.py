@@ -51,6 +51,11 @@ class SoftSums:
     score_squared: float
     score_by_label: Floats
 
+    @property
+    def nbytes(self) -> int:
+        wide = self.outer.nbytes + self.cells.nbytes + self.codes.nbytes + self.code_counts.nbytes
+        return self.prob.nbytes + self.score_by_label.nbytes + wide
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -62,6 +67,11 @@ class Sums:
     @property
     def n(self) -> int:
         return int(self.counts.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the sums take."""
+        return self.counts.nbytes + (0 if self.soft is None else self.soft.nbytes)
 
 
 def normalised(rows: Floats) -> tuple[Floats, Bools]:

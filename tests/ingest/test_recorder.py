@@ -300,6 +300,19 @@ def test_a_full_queue_refuses_at_once(database: Database, model: Model) -> None:
     assert counted(database, model) == [3, 0, 0]
 
 
+def test_sums_that_fill_the_memory_refuse_too(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingest.recorder.MOST_WAITING_BYTES", 60)
+    batches = [submission(model) for _ in range(4)]  # of 24 bytes each
+
+    outcomes = run(recorder_of(database), together(*batches))
+    later = run(recorder_of(database), together(submission(model)))
+
+    assert [type(outcome) for outcome in outcomes] == [Receipt] * 2 + [Unavailable] * 2
+    assert later == [Receipt(VERSION, 1, 0, 0)]
+
+
 def test_stopping_finishes_what_was_taken_and_refuses_the_rest(
     database: Database, model: Model
 ) -> None:
