@@ -28,21 +28,25 @@ HEALTHY_SECONDS = 5.0
 GRACE_SECONDS = 30.0
 
 
+# SIGINT too: a shell that starts us in the background has it ignored, and Python then as well.
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
 class Stop(BaseException):
     """A signal asked us to end; unwinds everything, like KeyboardInterrupt."""
 
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the block, as Ctrl-C does."""
+    """SIGTERM, SIGHUP and Ctrl-C unwind the block."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise Stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
         yield
-    except (Stop, KeyboardInterrupt):
+    except Stop:
         log.info("stopped")
     finally:
         for number, handler in before.items():

@@ -36,6 +36,8 @@ from app.storage.embedded import Embedded, EmbeddedError
 def leave(*_):
     raise SystemExit
 
+# A shell without job control has its background programs ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, leave)
 for user in sys.argv[2:]:
     os.setgroups([])

@@ -1,0 +1,47 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.window import Window, WindowKind, pane_start, span
+
+seconds = st.integers(0, 4_000_000_000)
+moments = seconds.map(lambda second: datetime.fromtimestamp(second + 0.25, UTC))
+panes = st.integers(1, 86_400).map(lambda seconds: timedelta(seconds=seconds))
+
+
+@given(panes, moments)
+def test_every_moment_lies_in_its_own_pane(pane: timedelta, at: datetime) -> None:
+    start = pane_start(at, pane)
+
+    assert start <= at < start + pane
+    assert pane_start(start, pane) == start
+
+
+@given(panes, st.integers(1, 500), moments)
+def test_a_sliding_window_ends_with_the_open_pane(
+    pane: timedelta, count: int, now: datetime
+) -> None:
+    start, end = span(Window("w", WindowKind.SLIDING, length=pane * count), pane, now)
+
+    assert end - start == pane * count
+    assert end - pane <= now < end
+
+
+@given(panes, st.integers(1, 500), moments)
+def test_tumbling_windows_do_not_overlap(pane: timedelta, count: int, now: datetime) -> None:
+    window = Window("w", WindowKind.TUMBLING, length=pane * count)
+
+    start, end = span(window, pane, now)
+
+    assert start <= now < end
+    assert span(window, pane, end)[0] == end
+    assert span(window, pane, end - timedelta(microseconds=1)) == (start, end)
+
+
+def test_a_window_without_a_length_has_no_span() -> None:
+    window = Window("w", WindowKind.LAST, count=100)
+
+    with pytest.raises(ValueError, match="no length"):
+        span(window, timedelta(minutes=1), datetime(2026, 1, 1, tzinfo=UTC))
