@@ -159,7 +159,7 @@ class Recorder:
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self._attempt(group, deadline)
+                return self._attempt(group)
             except OutcomeUnknown:
                 raise
             except Unavailable as error:
@@ -169,7 +169,7 @@ class Recorder:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def _attempt(self, group: Sequence[Submission], deadline: float) -> list[Outcome]:
+    def _attempt(self, group: Sequence[Submission]) -> list[Outcome]:
         now = self._clock()
         self._ensure_partitions(needed_partitions(group, now))
         self._transactions += 1
@@ -180,12 +180,13 @@ class Recorder:
                 outcomes = record(conn, group, self._shard, now)
         except Unavailable:
             # With outcomes in hand, all was sent and only the answer to the commit is missing.
-            if outcomes is None or not self._took_place(deadline):
+            if outcomes is None or not self._took_place():
                 raise
         return outcomes
 
-    def _took_place(self, deadline: float) -> bool:
+    def _took_place(self) -> bool:
         """Ask the database, once it is back, whether our last transaction did."""
+        deadline = time.monotonic() + self._patience_seconds
         while time.monotonic() < deadline:
             try:
                 with self._database.begin() as conn:

@@ -41,9 +41,9 @@ def without_waiting_for_the_commit() -> None:
     """Answer a batch as stored although its commit failed."""
     attempt = Recorder._attempt
 
-    def hopeful(self: Recorder, group: Sequence[Submission], deadline: float) -> list[Outcome]:
+    def hopeful(self: Recorder, group: Sequence[Submission]) -> list[Outcome]:
         try:
-            return attempt(self, group, deadline)
+            return attempt(self, group)
         except Unavailable:
             return [Receipt(one.reduced.version, one.reduced.accepted, 0, 0) for one in group]
 
