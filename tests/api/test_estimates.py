@@ -34,6 +34,7 @@ def fraud(client: TestClient) -> TestClient:
         {"name": "day", "kind": "tumbling", "length": "P1D"},
         {"name": "last-300", "kind": "last", "count": 300},
         {"name": "live", "kind": "version"},
+        {"name": "newest", "kind": "adaptive"},
     ]
     register(client, windows=windows)
     return client
@@ -139,6 +140,7 @@ def test_each_version_has_estimates_of_its_own(fraud: TestClient) -> None:
     ("query", "status"),
     [
         ({"window": "nope"}, 404),
+        ({"window": "newest"}, 422),
         ({"version": "nope"}, 404),
         ({"from": "2026-11-17T10:00:00Z"}, 422),
         ({"from": "2026-11-17T10:00:00Z", "to": "2026-11-17T09:00:00Z"}, 422),
