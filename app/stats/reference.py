@@ -124,14 +124,6 @@ class Reference:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.first_moments(soft=soft) / self.support
 
-    def second_moments(self, label: int, *, soft: bool = False) -> Floats:
-        """`sum g g'` over the records of one true label."""
-        if not soft:
-            return np.diag(self.counts[:, label].astype(np.float64))
-        if self.soft is None:
-            raise ValueError("a reference of hard predictions has no soft moments")
-        return moments.outer_matrix(self.k, self.soft.outer[:, label])
-
 
 def from_confusion(counts: Counts) -> Reference:
     """A reference from counts alone: rows predicted, columns true.
