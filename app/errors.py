@@ -26,6 +26,15 @@ class Flaw:
     parameter: str | None = None
 
 
+def escaped(name: str) -> str:
+    """A name as a part of a JSON Pointer.
+
+    >>> escaped("a/b~c")
+    'a~1b~0c'
+    """
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 class AppError(Exception):
     """Base class; `str(error)` is safe to show to the caller."""
 
@@ -51,6 +60,11 @@ class InvalidInput(AppError):
     def __init__(self, detail: str, pointer: str | None = None, *, flaws: Sequence[Flaw] = ()):
         super().__init__(detail)
         self.flaws = tuple(flaws) or ((Flaw(detail, pointer),) if pointer is not None else ())
+
+
+def wrong_parameter(name: str, detail: str) -> InvalidInput:
+    """What is wrong with a query parameter or a header."""
+    return InvalidInput(f"{name} {detail}", flaws=[Flaw(detail, parameter=name.lower())])
 
 
 class Malformed(AppError): ...

@@ -10,7 +10,7 @@ from app.domain import window as windows
 from app.domain.model import Model
 from app.domain.verdict import Verdict, judge
 from app.domain.window import Window, WindowKind
-from app.errors import Conflict, Flaw, InvalidInput
+from app.errors import Conflict, wrong_parameter
 from app.stats import analysis, moments
 from app.stats.analysis import Analysis, Basis
 from app.stats.moments import Sums
@@ -116,8 +116,7 @@ def _span(
             live = references.summary(conn, model, version).activated_at
             return windows.pane_start(live or now, pane), end
         case WindowKind.ADAPTIVE:
-            detail = "is an adaptive one, which this release does not evaluate"
-            raise InvalidInput(f"window {detail}", flaws=[Flaw(detail, parameter="window")])
+            raise wrong_parameter("window", "is adaptive, which this release does not evaluate")
 
 
 def _seed(model: Model, start: datetime, end: datetime) -> int:

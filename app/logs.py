@@ -7,9 +7,10 @@ FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
 
 
 def configure(level: str) -> None:
+    in_utc = logging.Formatter(FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
+    in_utc.converter = time.gmtime
     lines = logging.StreamHandler()
-    lines.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%dT%H:%M:%S"))
-    lines.formatter.converter = time.gmtime  # type: ignore[union-attr]
+    lines.setFormatter(in_utc)
     logging.basicConfig(level=level.upper(), handlers=[lines])
     # Alembic tells of every look at the schema.
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -23,6 +23,7 @@ def read() -> int:
     settings = Settings.from_env(os.environ)
     app = FastAPI()
 
+    # It takes what the real route takes, so that FastAPI has the same to do.
     @app.post("/v1/models/{model}/predictions", status_code=202)
     async def post(model: str, request: Request) -> Response:  # noqa: ARG001
         await request.body()
@@ -45,6 +46,7 @@ def direct() -> int:
             raise result
         return result
 
+    # In place of the recorder's single connection; the service itself has no such switch.
     def pool(url: str, pool_size: int, *, pre_ping: bool) -> Database:  # noqa: ARG001
         return Database(url, pool_size=40, pre_ping=pre_ping)
 

@@ -26,6 +26,7 @@ from app.errors import (
     Unauthenticated,
     Unavailable,
     UnsupportedMedia,
+    escaped,
 )
 
 log = logging.getLogger(__name__)
@@ -177,8 +178,7 @@ def _pydantic_flaw(loc: Sequence[str | int], message: str) -> Flaw:
     detail = message.removeprefix("Value error, ")
     if place != "body":
         return Flaw(detail, parameter=str(path[0]) if path else str(place))
-    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
-    return Flaw(detail, pointer="/".join(["#", *parts]))
+    return Flaw(detail, pointer="/".join(["#", *(escaped(str(part)) for part in path)]))
 
 
 def _http_exception(request: Request, error: Exception) -> Response:

@@ -5,8 +5,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, Field
 
-from app.api.reference_views import known
-from app.api.schemas import Moment
+from app.api.schemas import Moment, known
 from app.domain.model import Model
 from app.domain.verdict import Verdict
 from app.evaluate import Evaluation

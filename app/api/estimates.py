@@ -12,7 +12,7 @@ from app.api.panes import From, To
 from app.api.schemas import Slug
 from app.domain.model import Model
 from app.domain.window import Window, pane_start
-from app.errors import Flaw, InvalidInput, NotFound
+from app.errors import NotFound, wrong_parameter
 from app.storage import models
 
 router = APIRouter(prefix="/v1/models/{model}/estimate", tags=["estimates"])
@@ -59,14 +59,10 @@ def _span(
 ) -> tuple[datetime, datetime]:
     """Whole panes that cover what was asked for."""
     if window is not None:
-        raise _wrong("window", "stands for a span of its own; leave it out")
+        raise wrong_parameter("window", "stands for a span of its own; leave it out")
     if start is None or end is None:
-        raise _wrong("to" if end is None else "from", "is missing: a span has two ends")
+        raise wrong_parameter("to" if end is None else "from", "is missing: a span has two ends")
     if start >= end:
-        raise _wrong("from", "must lie before `to`")
+        raise wrong_parameter("from", "must lie before `to`")
     last = pane_start(end, pane)
     return pane_start(start, pane), last if last == end else last + pane
-
-
-def _wrong(parameter: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{parameter} {detail}", flaws=[Flaw(detail, parameter=parameter)])

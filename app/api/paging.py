@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from app.errors import Flaw, InvalidInput
+from app.errors import InvalidInput, wrong_parameter
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many items at the most")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before")]
@@ -67,5 +67,4 @@ def _name(value: Any) -> str:
 
 
 def _foreign() -> InvalidInput:
-    detail = "is not a cursor of this list"
-    return InvalidInput(f"cursor {detail}", flaws=[Flaw(detail, parameter="cursor")])
+    return wrong_parameter("cursor", "is not a cursor of this list")

@@ -11,7 +11,7 @@ from app.api.deps import Conn, Now, Reader
 from app.api.models import ModelName
 from app.api.schemas import Moment, Slug
 from app.domain.model import Model
-from app.errors import Flaw, InvalidInput
+from app.errors import wrong_parameter
 from app.ingest.reduce import FUTURE_TOLERANCE
 from app.stats import moments
 from app.stats.moments import Sums
@@ -111,9 +111,7 @@ def list_panes(
     end = to or now + FUTURE_TOLERANCE
     begin = start or end - DEFAULT_SPAN
     if begin >= end:
-        raise InvalidInput(
-            "from must lie before to", flaws=[Flaw("lies after to", parameter="from")]
-        )
+        raise wrong_parameter("from", "must lie before `to`")
     found = panes.between(conn, owner.id, begin, end, version, paging.time_in(cursor), limit + 1)
     last = found[limit - 1] if len(found) > limit else None
     return PanePage(

@@ -15,7 +15,7 @@ from app.api import bodies, errors
 from app.api.deps import Services, now, services
 from app.api.openapi import body_of, schema_of
 from app.api.request_id import request_id
-from app.errors import AppError, Flaw, InvalidInput, Unavailable
+from app.errors import AppError, Flaw, InvalidInput, Unavailable, wrong_parameter
 from app.ingest import formats
 from app.ingest.columns import Columns
 from app.ingest.record import KeyReused, Receipt, Stale, Submission
@@ -89,15 +89,15 @@ async def post_predictions(request: Request) -> Response:
     skip = _skips(request.query_params.get("on_error", "refuse"))
     parse = formats.parser(request.headers.get("content-type"))
     content = await bodies.read(request, own.settings.max_body_bytes)
-    name = request.path_params["model"]
-    labels = (await own.directory.get(name)).model.labels
+    watched = await own.directory.get(request.path_params["model"])
+    labels = watched.model.labels
     if len(content) <= INLINE_BYTES:
         columns = parse(content, labels, skip=skip)
     else:
         columns = await to_thread.run_sync(lambda: parse(content, labels, skip=skip))
     key = _key(request.headers.get("idempotency-key"), columns.key)
     fingerprint = hashlib.sha256(content).digest() if key is not None else b""
-    receipt, flaws = await _record(own, name, columns, skip, key, fingerprint)
+    receipt, flaws = await _record(own, watched, columns, skip, key, fingerprint)
     return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
 
 
@@ -126,16 +126,20 @@ async def serve(app: FastAPI, scope: ASGIScope, receive: Receive, send: Send) ->
 
 def _skips(on_error: str) -> bool:
     if on_error not in ("refuse", "skip"):
-        flaw = Flaw("must be `refuse` or `skip`", parameter="on_error")
-        raise InvalidInput(f"on_error {flaw.detail}", flaws=[flaw])
+        raise wrong_parameter("on_error", "must be `refuse` or `skip`")
     return on_error == "skip"
 
 
 async def _record(
-    own: Services, name: str, columns: Columns, skip: bool, key: str | None, fingerprint: bytes
+    own: Services,
+    watched: Watched,
+    columns: Columns,
+    skip: bool,
+    key: str | None,
+    fingerprint: bytes,
 ) -> tuple[Receipt, Sequence[Flaw]]:
     """Reduce and record, again if the model turns out to have changed since we last read it."""
-    watched = await own.directory.get(name)
+    name = watched.model.name
     for _ in range(MOST_CHANGES):
         try:
             reduced = await _reduce(columns, watched, skip)
@@ -171,15 +175,14 @@ def _key(header: str | None, body: str | None) -> str | None:
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]
     if not key.isprintable() or not 1 <= len(key) <= MAX_KEY_LENGTH:
-        raise _bad_key(f"must have 1 to {MAX_KEY_LENGTH} printable characters")
+        raise wrong_parameter(
+            "Idempotency-Key", f"must have 1 to {MAX_KEY_LENGTH} printable characters"
+        )
     if body is not None and body != key:
-        raise _bad_key("is not the `batch_id` of the body; give one of them")
+        raise wrong_parameter(
+            "Idempotency-Key", "is not the `batch_id` of the body; give one of them"
+        )
     return key
-
-
-def _bad_key(detail: str) -> InvalidInput:
-    flaw = Flaw(detail, parameter="idempotency-key")
-    return InvalidInput(f"Idempotency-Key {detail}", flaws=[flaw])
 
 
 def _reused(key: str | None) -> InvalidInput:

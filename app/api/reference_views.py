@@ -2,10 +2,9 @@
 
 from typing import Any, Self
 
-import numpy as np
 from pydantic import BaseModel
 
-from app.api.schemas import Kind, Moment
+from app.api.schemas import Kind, Moment, known
 from app.domain.model import Model
 from app.domain.reference import ReferenceSummary
 from app.stats.diagnosis import Diagnosis
@@ -102,8 +101,3 @@ def _status(found: Diagnosis) -> str:
     if {"merged", "degenerate_w1"} & set(found.status):
         return "degenerate"
     return "labels_absent" if found.absent else found.status[-1]
-
-
-def known(value: float) -> float | None:
-    """JSON has no NaN and no infinity: what is not known is null."""
-    return float(value) if np.isfinite(value) else None

@@ -1,5 +1,6 @@
 """What crosses the border in JSON, apart from the hot path, which has its own parsers."""
 
+import math
 import unicodedata
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
@@ -58,6 +59,11 @@ def _iso_8601(value: object) -> object:
 
 def _rfc_3339(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def known(value: float) -> float | None:
+    """JSON has no NaN and no infinity: what is not known is null."""
+    return float(value) if math.isfinite(value) else None
 
 
 Slug = Annotated[str, AfterValidator(_slug)]

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from app.errors import Flaw, InvalidInput, Malformed
+from app.errors import Flaw, InvalidInput, Malformed, escaped
 from app.ingest.columns import NO_TIME, Columns, Field, column_pointer, microseconds, row_pointer
 
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -129,11 +129,7 @@ def flaw_of(error: msgspec.ValidationError) -> Flaw:
     detail, _, path = str(error).partition(" - at `")
     pointer = "#" + re.sub(r"\[(\d+)\]", r"/\1", path.strip("$`")).replace(".", "/")
     unknown = re.search(r"unknown field `(.*)`", detail)
-    return Flaw(detail, f"{pointer}/{_escaped(unknown[1])}" if unknown else pointer)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+    return Flaw(detail, f"{pointer}/{escaped(unknown[1])}" if unknown else pointer)
 
 
 def _from_columns(body: Body) -> Columns:
@@ -285,7 +281,7 @@ def _pointer_to_constant(value: Any, pointer: str) -> str | None:
     if isinstance(value, list):
         inside = enumerate(value)
     elif isinstance(value, dict):
-        inside = ((_escaped(name), part) for name, part in value.items())
+        inside = ((escaped(name), part) for name, part in value.items())
     for name, part in inside:
         found = _pointer_to_constant(part, f"{pointer}/{name}")
         if found is not None:

@@ -70,13 +70,14 @@ def record(
     return [outcomes.get(one, Stale()) for one in submissions]
 
 
-def needed_partitions(submissions: Iterable[Submission], now: datetime) -> set[Partition]:
+def needed_partitions(submissions: Sequence[Submission], now: datetime) -> set[Partition]:
     """Where the rows of these submissions will live."""
-    needed: set[Partition] = set()
+    # Most batches of a moment lie in one pane, so the panes are told apart first.
+    starts = {key.start for one in submissions for key in one.reduced.panes}
+    needed = {partitions.containing("pane", start) for start in starts}
+    if any(one.key is not None for one in submissions):
+        needed |= {partitions.containing("batch", day) for day in batches.days(now)}
     for one in submissions:
-        needed |= {partitions.containing("pane", key.start) for key in one.reduced.panes}
-        if one.key is not None:
-            needed |= {partitions.containing("batch", day) for day in batches.days(now)}
         if one.reduced.kept is not None:
             needed |= partitions.covering("prediction", one.reduced.kept.at)
     return needed

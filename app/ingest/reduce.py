@@ -147,6 +147,7 @@ def _rows(columns: Columns, k: int) -> tuple[Floats | None, Bools, Bools]:
 
 def _matrix(rows: Sequence[Sequence[float] | None], has_row: Bools, k: int) -> Floats:
     """Rows as a matrix; one that is missing or of another length becomes NaN."""
+    # No None is left, which a type checker cannot see.
     given: list[Sequence[float]] = list(compress(rows, has_row))  # type: ignore[arg-type]
     fits = np.fromiter(map(len, given), np.int64, len(given)) == k
     flat = chain.from_iterable(given if fits.all() else compress(given, fits))
@@ -225,6 +226,7 @@ def _kept(columns: Columns, records: Records, counted: Bools) -> KeptPredictions
     if columns.ids is None:
         return None
     chosen = counted & np.fromiter(map(is_not, columns.ids, repeat(None)), bool, columns.size)
+    # No None is left, which a type checker cannot see.
     ids: list[str] = list(compress(columns.ids, chosen))  # type: ignore[arg-type]
     at = [EPOCH + micros * MICROSECOND for micros in records.times[chosen].tolist()]
     return KeptPredictions(ids, at, records.predicted[chosen].tolist()) if ids else None

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.model import Model
@@ -51,9 +51,7 @@ def put(conn: Connection, model: Model, stored: StoredReference, rows: LabelledR
 
 
 def get(conn: Connection, model: Model, version: str) -> StoredReference:
-    query = select(reference).where(
-        reference.c.model_id == model.id, reference.c.version == version
-    )
+    query = select(reference).where(_is(model, version))
     row = conn.execute(query).one_or_none()
     if row is None:
         raise _no_reference(model, version)
@@ -63,9 +61,7 @@ def get(conn: Connection, model: Model, version: str) -> StoredReference:
 
 def summary(conn: Connection, model: Model, version: str) -> ReferenceSummary:
     """One reference without its sums."""
-    query = select(*_SUMMARY).where(
-        reference.c.model_id == model.id, reference.c.version == version
-    )
+    query = select(*_SUMMARY).where(_is(model, version))
     row = conn.execute(query).one_or_none()
     if row is None:
         raise _no_reference(model, version)
@@ -93,11 +89,7 @@ def page(
 
 def labelled_rows(conn: Connection, model: Model, version: str) -> LabelledRows | None:
     """The softmax rows that the reference came from, where there were any."""
-    packed = conn.execute(
-        select(reference.c.rows).where(
-            reference.c.model_id == model.id, reference.c.version == version
-        )
-    ).scalar_one_or_none()
+    packed = conn.execute(select(reference.c.rows).where(_is(model, version))).scalar_one_or_none()
     if packed is None:
         return None
     content = _unpack(packed)
@@ -115,16 +107,16 @@ def fingerprint(stored: StoredReference, rows: LabelledRows | None) -> bytes:
     return content.digest()
 
 
+def _is(model: Model, version: str) -> ColumnElement[bool]:
+    return (reference.c.model_id == model.id) & (reference.c.version == version)
+
+
 def _no_reference(model: Model, version: str) -> NotFound:
     return NotFound(f"model {model.name!r} has no reference {version!r}")
 
 
 def _fingerprint_of(conn: Connection, model: Model, version: str) -> bytes:
-    found = conn.execute(
-        select(reference.c.fingerprint).where(
-            reference.c.model_id == model.id, reference.c.version == version
-        )
-    )
+    found = conn.execute(select(reference.c.fingerprint).where(_is(model, version)))
     return bytes(found.scalar_one())
 
 
