@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
+    _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
     _add_key_commands(commands.add_parser("key", help="who may use the service"))
     return parser
@@ -103,6 +104,18 @@ def _api(settings: Settings, _: argparse.Namespace) -> None:
         server.run(settings, database)
     except server.Exposed as error:
         raise Refused(str(error)) from None
+    finally:
+        database.close()
+
+
+def _worker(settings: Settings, _: argparse.Namespace) -> None:
+    if settings.database_url is None:
+        raise Refused("`worker` needs SHIFTWATCH_DATABASE_URL; `serve` runs one of its own")
+    from app import worker  # takes as long to load as the API
+
+    database = Database(settings.database_url.get_secret_value(), settings.pool_size)
+    try:
+        worker.run(settings, database)
     finally:
         database.close()
 

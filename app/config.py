@@ -57,6 +57,12 @@ class Settings(BaseModel):
     recorder_patience_seconds: float = Field(
         default=10.0, gt=0, description="how long a batch waits for a database that is away"
     )
+    public_url: str = Field(
+        default="http://127.0.0.1:8000", description="how people reach the service; for links"
+    )
+    webhook_allow_private: bool = Field(
+        default=False, description="whether webhooks may go to private and loopback addresses"
+    )
 
     @field_validator("database_url")
     @classmethod

@@ -1,8 +1,9 @@
 """`shiftwatch serve`: the whole service on one machine, as a small family of processes.
 
-The parent does nothing but look after its children: the embedded PostgreSQL, if there is one, and
-the API. It must stay in its main thread, because the kernel ends a child when the thread that
-started it ends. A child that dies is started again; when the parent dies, all die.
+The parent does nothing but look after its children: the embedded PostgreSQL, if there is one, the
+API, and the worker, whose statistics must not take the interpreter away from ingest. It must stay
+in its main thread, because the kernel ends a child when the thread that started it ends. A child
+that dies is started again; when the parent dies, all die.
 """
 
 import logging
@@ -103,7 +104,8 @@ def look_after(children: Sequence[Child], embedded: Embedded | None) -> None:
 
 def run(settings: Settings, url: str, embedded: Embedded | None) -> None:
     """Serve until told to stop; the database is there and migrated."""
-    children = [Child(["api"], _environ(settings, url))]
+    environ = _environ(settings, url)
+    children = [Child(["api"], environ), Child(["worker"], environ)]
     try:
         look_after(children, embedded)
     finally:

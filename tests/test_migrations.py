@@ -249,6 +249,57 @@ GOOD: dict[str, dict[str, str]] = {
         "score": "ARRAY[1, 0.5, 0.5, 0.5]::float8[]",
         "updated_at": "now()",
     },
+    "arrival": {
+        "model_id": "1",
+        "version": "'v1'",
+        "start": "'2026-11-17 10:00:00+00'",
+        "kind": "'hard'",
+        "counts": "ARRAY[1, 1]::bigint[]",
+        "score": "0",
+        "arrived_at": "now()",
+    },
+    "rollup": {
+        "model_id": "1",
+        "version": "'v1'",
+        "panes": "60",
+        "start": "'2026-11-17 10:00:00+00'",
+        "kind": "'soft'",
+        "counts": "ARRAY[1, 1]::bigint[]",
+        "prob": "ARRAY[1.5, 0.5]::float8[]",
+        '"outer"': "ARRAY[1, 0.5, 0.25]::float8[]",
+        "cells": "array_fill(1, ARRAY[28])::bigint[]",
+        "score": "ARRAY[1, 0.5, 0.5, 0.5]::float8[]",
+    },
+    "webhook": {
+        "url": "'https://example.com'",
+        "events": "ARRAY['test', 'alarm.firing']",
+        "shape": "'standard'",
+        "secret": "'whsec_'",
+        "created_at": "now()",
+    },
+    "alarm": {
+        "model_id": "1",
+        "version": "'v1'",
+        "kind": "'shift'",
+        "state": "'firing'",
+        "severity": "'warning'",
+        "reason": "''",
+        "since": "now()",
+        "evidence": "'{}'",
+    },
+    "evaluation": {
+        "model_id": "1",
+        "version": "'v1'",
+        '"window"': "'1h'",
+        "slot": "'2026-11-17 10:00:00+00'",
+        "revision": "1",
+        "start": "now()",
+        '"end"': "now()",
+        "n": "5",
+        "verdict": "'no_shift'",
+        "evaluated_at": "now()",
+        "result": "'{}'",
+    },
     "api_key": {
         "name": "'k'",
         "scopes": "ARRAY['read', 'ingest']",
@@ -267,6 +318,13 @@ ARRAYS = {
     ("pane", "codes"): "bigint",
     ("pane", "code_counts"): "bigint",
     ("pane", "score"): "float8",
+    ("arrival", "counts"): "bigint",
+    ("rollup", "counts"): "bigint",
+    ("rollup", "prob"): "float8",
+    ("rollup", '"outer"'): "float8",
+    ("rollup", "cells"): "bigint",
+    ("rollup", "score"): "float8",
+    ("webhook", "events"): "text",
     ("api_key", "scopes"): "text",
 }
 HARD = {"kind": "'hard'"} | {
@@ -277,7 +335,8 @@ HARD = {"kind": "'hard'"} | {
 def put(conn: Connection, table: str, **changes: str) -> None:
     """Add the good row of a table, with these changes."""
     with conn.begin_nested() as savepoint:
-        partitions.ensure(conn, [partitions.containing("pane", NOW)])
+        own = ("pane", "rollup", "evaluation")
+        partitions.ensure(conn, [partitions.containing(one, NOW) for one in own])
         # References name a model that exists in no other test; its number does not matter.
         conn.execute(text("ALTER TABLE reference DROP CONSTRAINT reference_model_id_fkey"))
         row = GOOD[table] | changes
@@ -322,13 +381,15 @@ def test_no_array_has_a_null_element(anywhere: Connection, table: str, column: s
         put(anywhere, table, **{column: holed})
 
 
-@pytest.mark.parametrize("column", [column for table, column in ARRAYS if table == "pane"])
+@pytest.mark.parametrize(
+    ("table", "column"), [array for array in ARRAYS if array[0] in ("pane", "rollup")]
+)
 @pytest.mark.parametrize("change", ["array_append({}, 0)", "({})[2:]", "'{{}}'"])
-def test_no_array_of_a_pane_has_another_length(
-    anywhere: Connection, column: str, change: str
+def test_no_array_of_sums_has_another_length(
+    anywhere: Connection, table: str, column: str, change: str
 ) -> None:
     with pytest.raises(IntegrityError, match="_check"):
-        put(anywhere, "pane", **{column: change.format(GOOD["pane"][column])})
+        put(anywhere, table, **{column: change.format(GOOD[table][column])})
 
 
 @pytest.mark.parametrize(
@@ -340,6 +401,16 @@ def test_no_array_of_a_pane_has_another_length(
         ("pane", {"prob": "NULL"}),
         ("pane", {**HARD, "counts": "ARRAY[1]::bigint[]"}),
         ("pane", {**HARD, "counts": "array_fill(1, ARRAY[1001])::bigint[]"}),
+        ("rollup", {"kind": "'hard'"}),
+        ("rollup", {"prob": "NULL"}),
+        ("arrival", {"kind": "'other'"}),
+        ("arrival", {"counts": "ARRAY[1]::bigint[]"}),
+        ("webhook", {"shape": "'fax'"}),
+        ("webhook", {"events": "'{}'"}),
+        ("alarm", {"kind": "'other'"}),
+        ("alarm", {"state": "'ok'"}),
+        ("alarm", {"severity": "'fatal'"}),
+        ("evaluation", {"verdict": "'maybe'"}),
         ("reference", {"kind": "'soft'"}),
         ("reference", {"soft": "''"}),
         ("reference", {"kind": "'other'"}),

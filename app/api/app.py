@@ -8,6 +8,8 @@ from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.api import (
+    alarms,
+    corrections,
     errors,
     estimates,
     health,
@@ -15,15 +17,18 @@ from app.api import (
     models,
     openapi,
     panes,
+    plans,
     predictions,
     problems,
     references,
+    webhooks,
 )
 from app.api.auth import Gate
+from app.api.calibrations import Calibrations
 from app.api.deps import Services
 from app.api.request_id import identified
 from app.config import Settings
-from app.evaluate import Evaluator
+from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
 from app.ingest.recorder import Recorder
 from app.storage.db import Database
@@ -34,6 +39,12 @@ ROUTERS = (
     predictions.router,
     panes.router,
     estimates.router,
+    corrections.router,
+    plans.router,
+    alarms.router,
+    alarms.silences_router,
+    webhooks.router,
+    webhooks.deliveries_router,
     keys.router,
     health.router,
     problems.router,
@@ -82,6 +93,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         recorder=recorder,
         directory=Directory(database),
         evaluator=Evaluator(),
+        calibrations=Calibrations(database),
         gate=Gate(database, settings),
     )
     for router in ROUTERS:

@@ -35,14 +35,14 @@ class Gate:
         self._reading = False
         self._changes = 0
 
-    async def admit(self, request: Request, scope: Scope) -> None:
-        """Returns if the request may do what `scope` stands for; raises otherwise."""
+    async def admit(self, request: Request, scope: Scope) -> ApiKey | None:
+        """Returns if the request may do what `scope` stands for, with its key; raises otherwise."""
         if self._open:
-            return
+            return None
         known = await self._known()
         if not known and self._loopback:
             refuse_strangers(request)
-            return
+            return None
         secret = _bearer(request)
         if secret is None:
             raise Unauthenticated("send a key: Authorization: Bearer <key>")
@@ -51,6 +51,7 @@ class Gate:
             raise Unauthenticated("the key is not known, or was revoked")
         if not key.allows(scope):
             raise Forbidden(f"the key {key.name!r} does not have the scope {scope.value!r}")
+        return key
 
     async def _new(self, secret: str) -> ApiKey | None:
         """A key that was made after we last looked."""

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from app.api import bodies
 from app.api.auth import Gate
+from app.api.calibrations import Calibrations
 from app.config import Settings
-from app.evaluate import Evaluator
+from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
 from app.ingest.recorder import Recorder
 from app.storage.db import Connection, Database
-from app.storage.keys import Scope
+from app.storage.keys import ApiKey, Scope
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -30,6 +31,7 @@ class Services:
     recorder: Recorder
     directory: Directory
     evaluator: Evaluator
+    calibrations: Calibrations
     gate: Gate
 
 
@@ -49,9 +51,15 @@ def now() -> datetime:
 
 def needs(scope: Scope) -> Callable[[Request], Awaitable[None]]:
     async def admit(request: Request) -> None:
-        await services(request).gate.admit(request, scope)
+        request.state.key = await services(request).gate.admit(request, scope)
 
     return admit
+
+
+def caller(request: Request) -> str:
+    """Who asks, by the name of the key; for routes that need a scope."""
+    key: ApiKey | None = request.state.key
+    return "anonymous" if key is None else key.name
 
 
 def json_body(kind: type[Body]) -> Callable[[Request], Awaitable[Body]]:
@@ -78,5 +86,6 @@ def json_body(kind: type[Body]) -> Callable[[Request], Awaitable[Body]]:
 # would read 2xx before, or without, the commit.
 Conn = Annotated[Connection, Depends(transaction, scope="function")]
 Now = Annotated[datetime, Depends(now)]
+Caller = Annotated[str, Depends(caller)]
 Reader = Depends(needs(Scope.READ))
 Admin = Depends(needs(Scope.ADMIN))

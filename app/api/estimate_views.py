@@ -1,15 +1,14 @@
 """Estimates as the API shows them."""
 
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from app.api.schemas import Moment, known
+from app.api.schemas import Moment
+from app.domain.alarm import Alarm, AlarmKind, AlarmState, at_a_glance
+from app.domain.evaluation import Evaluation, described
 from app.domain.model import Model
 from app.domain.verdict import Verdict
-from app.evaluate import Evaluation
-from app.stats.analysis import Analysis
 
 
 class LabelEstimate(BaseModel):
@@ -67,14 +66,37 @@ class GroupEstimate(BaseModel):
     q_upper: float
 
 
+class EffectiveWindowView(BaseModel):
+    """How much of its history an adaptive window took.
+
+    `stopped_by` is the p-value of a difference between the window and what lies before it.
+    """
+
+    panes: int
+    seconds: float
+    stopped_by: float | None
+
+
+class AlarmGlance(BaseModel):
+    id: int
+    kind: AlarmKind
+    state: AlarmState
+    since: Moment
+    onset: Moment | None
+
+
 class EstimateView(BaseModel):
-    """What a window says of the label mix. What cannot be known is null, and `status` says why."""
+    """What a window says of the label mix. What cannot be known is null, and `status` says why.
+
+    `verdict` goes by the detectors that watch the stream as soon as they are armed (until then
+    `status` has `calibrating`), and by one look at this window before.
+    """
 
     model: str
     version: str
     window: str | None
-    start: Moment = Field(serialization_alias="from")
-    end: Moment = Field(serialization_alias="to")
+    start: Moment = Field(alias="from")
+    end: Moment = Field(alias="to")
     n: int
     revision: int
     evaluated_at: Moment
@@ -87,80 +109,15 @@ class EstimateView(BaseModel):
     effect: Effect
     accuracy: AccuracyView | None
     assumption: AssumptionView | None
-    alarm: None = None
+    effective_window: EffectiveWindowView | None
+    alarm: AlarmGlance | None
 
     @classmethod
-    def of(cls, evaluation: Evaluation, model: Model, window: str | None) -> Self:
-        found = evaluation.analysis
-        trusted = evaluation.verdict is not Verdict.NOT_LABEL_SHIFT
-        return cls(
-            model=model.name,
-            version=evaluation.version,
-            window=window,
-            start=evaluation.start,
-            end=evaluation.end,
-            n=found.n,
-            revision=1,
-            evaluated_at=evaluation.evaluated_at,
-            verdict=evaluation.verdict,
-            status=list(found.status),
-            method=found.method,
-            labels=_labels(evaluation, model, trusted=trusted),
-            groups=_groups(found, model) if trusted else [],
-            tests=_tests(found),
-            effect=Effect(total_variation=found.total_variation if trusted else None),
-            accuracy=_accuracy(found) if trusted else None,
-            assumption=_assumption(found),
-        )
+    def of(cls, evaluation: Evaluation, model: Model, alarm: Alarm | None) -> Self:
+        glance = None if alarm is None else at_a_glance(alarm)
+        return cls.model_validate(described(evaluation, model, glance))
 
 
-def _labels(evaluation: Evaluation, model: Model, *, trusted: bool) -> list[LabelEstimate]:
-    """If more than the label mix moved, only what was seen is shown, not what it would mean."""
-    columns: dict[str, Any] = {"p": evaluation.basis.hard.diagnosis.nu}
-    found = evaluation.analysis.labels
-    if found is not None:
-        columns |= {"predicted": found.predicted, "q_raw": found.raw}
-    if found is not None and trusted:
-        names = ("q", "q_lower", "q_upper", "w", "w_lower", "w_upper")
-        columns |= {name: getattr(found, name) for name in names}
-    return [
-        LabelEstimate(label=label, **{name: known(values[i]) for name, values in columns.items()})
-        for i, label in enumerate(model.labels)
-    ]
-
-
-def _groups(found: Analysis, model: Model) -> list[GroupEstimate]:
-    return [
-        GroupEstimate(
-            labels=[model.labels[label] for label in group.labels],
-            q=group.q,
-            q_lower=group.lower,
-            q_upper=group.upper,
-        )
-        for group in found.groups
-    ]
-
-
-def _tests(found: Analysis) -> list[Significance]:
-    return [
-        Significance(test=one.test, statistic=one.statistic, df=one.df, p_value=one.p_value)
-        for one in found.tests
-    ]
-
-
-def _accuracy(found: Analysis) -> AccuracyView | None:
-    accuracy = found.accuracy
-    if accuracy is None or not np.isfinite(accuracy.estimate):
-        return None
-    return AccuracyView(
-        estimate=accuracy.estimate,
-        lower=accuracy.lower,
-        upper=accuracy.upper,
-        reference=accuracy.reference,
-    )
-
-
-def _assumption(found: Analysis) -> AssumptionView | None:
-    if found.assumption is None:
-        return None
-    return AssumptionView(verdict=found.assumption.verdict, p_value=found.assumption.p_value)
+class EvaluationPage(BaseModel):
+    items: list[EstimateView]
+    next: str | None

@@ -1,50 +1,117 @@
 """Ask: what is the label mix now, how sure are we, and does it matter?"""
 
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
+from app.api import paging
 from app.api.deps import Conn, Now, Reader, services
-from app.api.estimate_views import EstimateView
+from app.api.estimate_views import EstimateView, EvaluationPage
 from app.api.models import ModelName
 from app.api.panes import From, To
 from app.api.schemas import Slug
+from app.domain.alarm import Alarm, worst
+from app.domain.evaluation import Evaluation
 from app.domain.model import Model
 from app.domain.window import Window, pane_start
 from app.errors import NotFound, wrong_parameter
-from app.storage import models
+from app.evaluate.look import chosen_version
+from app.storage import alarms, arrivals, evaluations, models
+from app.storage.db import Connection
 
-router = APIRouter(prefix="/v1/models/{model}/estimate", tags=["estimates"])
+router = APIRouter(prefix="/v1/models/{model}", tags=["estimates"])
 
 WindowName = Annotated[
     Slug | None, Query(description="name of a window of the model; without one, its first")
 ]
+VersionName = Annotated[Slug | None, Query(description="without one, the active version")]
 
 
-@router.get("", dependencies=[Reader])
+@router.get("/estimate", dependencies=[Reader])
 def get_estimate(
     model: ModelName,
     conn: Conn,
     now: Now,
     request: Request,
     window: WindowName = None,
-    version: Annotated[Slug | None, Query(description="without one, the active version")] = None,
+    version: VersionName = None,
     start: From = None,
     to: To = None,
 ) -> EstimateView:
     """The label mix of a window as it is now, or of a span of panes."""
     owner = models.get(conn, model)
     evaluator = services(request).evaluator
+    alarm = _alarm(conn, owner, version)
     if start is None and to is None:
-        chosen = _window(owner, window)
-        found = evaluator.window(conn, owner, version, chosen, now)
-        return EstimateView.of(found, owner, chosen.name)
+        chosen = window_of(owner, window)
+        found = _stored(conn, owner, version, chosen, now)
+        if found is None:
+            found = evaluator.window(conn, owner, version, chosen, now).evaluation(chosen.name)
+        return EstimateView.of(found, owner, alarm)
     begin, end = _span(start, to, window, owner.settings.pane)
-    return EstimateView.of(evaluator.span(conn, owner, version, begin, end, now), owner, None)
+    look = evaluator.span(conn, owner, version, begin, end, now)
+    return EstimateView.of(look.evaluation(None), owner, alarm)
 
 
-def _window(model: Model, name: str | None) -> Window:
+@router.get("/evaluations", dependencies=[Reader])
+def list_evaluations(
+    model: ModelName,
+    conn: Conn,
+    window: WindowName = None,
+    version: VersionName = None,
+    start: From = None,
+    to: To = None,
+    revisions: Annotated[Literal["last", "all"], Query(description="of each evaluation")] = "last",
+    limit: paging.Limit = 50,
+    cursor: paging.Cursor = None,
+) -> EvaluationPage:
+    """What was found of a window whenever it was looked at, newest first."""
+    owner = models.get(conn, model)
+    if start is not None and to is not None and start >= to:
+        raise wrong_parameter("from", "must lie before `to`")
+    found = evaluations.page(
+        conn,
+        owner.id,
+        chosen_version(owner, version),
+        window_of(owner, window).name,
+        start=start,
+        end=to,
+        before=paging.place_in(cursor),
+        all_revisions=revisions == "all",
+        limit=limit + 1,
+    )
+    last = found[limit - 1] if len(found) > limit else None
+    return EvaluationPage(
+        items=[EstimateView.of(one, owner, None) for one in found[:limit]],
+        next=None
+        if last is None or last.slot is None
+        else paging.by_place(last.slot, last.revision),
+    )
+
+
+def _stored(
+    conn: Connection, model: Model, version: str | None, window: Window, now: datetime
+) -> Evaluation | None:
+    """The stored evaluation of a window, unless a look would find more than it has."""
+    chosen = chosen_version(model, version)
+    found = evaluations.latest(conn, model.id, chosen, window.name)
+    if found is None or found.outdated or now >= found.end:
+        return None
+    # The windows of a model may have been changed under the same name.
+    if window.length is not None and found.end - found.start != window.length:
+        return None
+    return None if arrivals.pending(conn, model.id, chosen) else found
+
+
+def _alarm(conn: Connection, model: Model, version: str | None) -> Alarm | None:
+    chosen = chosen_version(model, version)
+    open_ones = alarms.open_of(conn, model.id)
+    return worst(alarm for (own, _), alarm in open_ones.items() if own == chosen)
+
+
+def window_of(model: Model, name: str | None) -> Window:
+    """The window of that name, or the first."""
     if name is None:
         return model.settings.windows[0]
     for window in model.settings.windows:

@@ -46,6 +46,43 @@ def time_in(cursor: str | None) -> tuple[datetime, str] | None:
     return moment.astimezone(UTC), _name(name)
 
 
+def by_place(at: datetime, number: int) -> str:
+    """
+    >>> place_in(by_place(datetime(2026, 11, 17, tzinfo=UTC), 2))
+    (datetime.datetime(2026, 11, 17, 0, 0, tzinfo=datetime.timezone.utc), 2)
+    """
+    return by_time(at, str(number))
+
+
+def place_in(cursor: str | None) -> tuple[datetime, int] | None:
+    """Where a list by time and number goes on; None at its beginning."""
+    found = time_in(cursor)
+    if found is None:
+        return None
+    at, number = found
+    if not number.isdecimal():
+        raise _foreign()
+    return at, int(number)
+
+
+def by_number(number: int) -> str:
+    """
+    >>> number_in(by_number(7))
+    7
+    """
+    return by_name(str(number))
+
+
+def number_in(cursor: str | None) -> int | None:
+    """Where a list by number goes on; None at its beginning."""
+    found = name_in(cursor)
+    if found is None:
+        return None
+    if not found.isdecimal():
+        raise _foreign()
+    return int(found)
+
+
 def _encode(*key: str) -> str:
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
 

@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
@@ -27,12 +28,15 @@ from app.domain.model import (
     Model,
     ModelSettings,
 )
+from app.domain.times import rfc_3339
 from app.domain.window import DEFAULT_WINDOWS, Window, WindowKind
 
 MAX_WINDOWS = 20
 SHORTEST_PANE, LONGEST_PANE = timedelta(seconds=1), timedelta(days=1)
 LONGEST_WINDOW = timedelta(days=366)
 LONGEST_LATENESS = timedelta(days=31)
+SHORTEST_RUN = 10.0
+DEFAULTS = AlarmPolicy()
 
 
 def _slug(text: str) -> str:
@@ -57,10 +61,6 @@ def _iso_8601(value: object) -> object:
     raise ValueError("must be an ISO 8601 duration such as PT1H")
 
 
-def _rfc_3339(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 def known(value: float) -> float | None:
     """JSON has no NaN and no infinity: what is not known is null."""
     return float(value) if math.isfinite(value) else None
@@ -73,7 +73,7 @@ Label = Annotated[
     AfterValidator(_label),
 ]
 Duration = Annotated[timedelta, BeforeValidator(_iso_8601)]
-Moment = Annotated[datetime, PlainSerializer(_rfc_3339, when_used="json")]
+Moment = Annotated[datetime, PlainSerializer(rfc_3339, when_used="json")]
 Kind = Literal["hard", "soft"]
 
 
@@ -111,9 +111,51 @@ class FalseAlarmsBody(Strict):
     )
 
 
+LONGEST_WAIT = timedelta(days=31)
+Wait = Annotated[Duration, Field(ge=timedelta(0), le=LONGEST_WAIT)]
+Patience = Annotated[Duration, Field(ge=timedelta(minutes=1), le=LONGEST_WAIT)]
+
+
 class AlarmBody(Strict):
+    """When to raise the alarm, when to lower it, and how often to speak of it."""
+
     false_alarms: FalseAlarmsBody = FalseAlarmsBody()
-    min_effect: Annotated[float, Field(ge=0, le=1)] = 0.02
+    min_effect: Annotated[
+        float,
+        Field(ge=0, le=1, description="least total variation of the label mix that matters"),
+    ] = 0.02
+    min_duration: Wait = Field(
+        default=DEFAULTS.min_duration, description="how long a shift must last before it fires"
+    )
+    clear_panes: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=DEFAULTS.clear_panes, description="quiet panes after which it is over"
+    )
+    cooldown: Wait = Field(
+        default=DEFAULTS.cooldown, description="how long after its end the next one stays pending"
+    )
+    renotify: Patience = Field(
+        default=DEFAULTS.renotify, description="how often a firing alarm is told of again"
+    )
+    no_data_after: Patience | None = Field(
+        default=DEFAULTS.no_data_after,
+        description="how long the active version may be without predictions; null: for ever",
+    )
+    ingest_stopped_after: Patience | None = Field(
+        default=DEFAULTS.ingest_stopped_after,
+        description="how long a model that had predictions may go without; null: for ever",
+    )
+    calibration_panes: Annotated[int, Field(ge=20, le=10_000)] = Field(
+        default=DEFAULTS.calibration_panes,
+        description="panes from which the overdispersion is measured before alarms are armed",
+    )
+    overdispersion: Annotated[float, Field(ge=1, le=1000)] | None = Field(
+        default=None,
+        description="predictions that come for each independent one; null: measured",
+    )
+
+    def policy(self) -> AlarmPolicy:
+        own = self.model_dump(exclude={"false_alarms"})
+        return AlarmPolicy(self.false_alarms.at_most, self.false_alarms.per, **own)
 
 
 def _default_windows() -> list[WindowBody]:
@@ -145,6 +187,16 @@ class ModelBody(Strict):
         _refuse_twins(labels)
         return labels
 
+    @field_validator("alarm")
+    @classmethod
+    def _budget_fits_the_panes(cls, alarm: AlarmBody, info: ValidationInfo) -> AlarmBody:
+        pane = info.data.get("pane")
+        if pane is not None and alarm.policy().average_run_length(pane) < SHORTEST_RUN:
+            raise ValueError(
+                f"false_alarms allows one in fewer than {SHORTEST_RUN:g} panes, which is no alarm"
+            )
+        return alarm
+
     @field_validator("windows")
     @classmethod
     def _fit_the_panes(cls, windows: list[WindowBody], info: ValidationInfo) -> list[WindowBody]:
@@ -162,11 +214,7 @@ class ModelBody(Strict):
             windows=tuple(
                 Window(one.name, one.kind, one.length, one.count) for one in self.windows
             ),
-            alarm=AlarmPolicy(
-                self.alarm.false_alarms.at_most,
-                self.alarm.false_alarms.per,
-                self.alarm.min_effect,
-            ),
+            alarm=self.alarm.policy(),
             allowed_lateness=self.allowed_lateness,
             keep_ids=self.keep_ids,
         )
@@ -179,14 +227,31 @@ class WindowView(BaseModel):
     count: int | None
 
 
+BUDGET = ("at_most", "per")
+
+
 class FalseAlarmsView(BaseModel):
     at_most: float
     per: timedelta
 
 
-class AlarmView(BaseModel):
+class AlarmPolicyView(BaseModel):
     false_alarms: FalseAlarmsView
     min_effect: float
+    min_duration: timedelta
+    clear_panes: int
+    cooldown: timedelta
+    renotify: timedelta
+    no_data_after: timedelta | None
+    ingest_stopped_after: timedelta | None
+    calibration_panes: int
+    overdispersion: float | None
+
+    @classmethod
+    def of(cls, policy: AlarmPolicy) -> Self:
+        budget = FalseAlarmsView(at_most=policy.at_most, per=policy.per)
+        own = asdict(policy)
+        return cls(false_alarms=budget, **{name: own[name] for name in own if name not in BUDGET})
 
 
 class ModelView(BaseModel):
@@ -196,7 +261,7 @@ class ModelView(BaseModel):
     labels: list[str]
     pane: timedelta
     windows: list[WindowView]
-    alarm: AlarmView
+    alarm: AlarmPolicyView
     allowed_lateness: timedelta
     keep_ids: bool
     active_version: str | None
@@ -205,7 +270,6 @@ class ModelView(BaseModel):
     @classmethod
     def of(cls, model: Model) -> Self:
         settings = model.settings
-        budget = FalseAlarmsView(at_most=settings.alarm.at_most, per=settings.alarm.per)
         return cls(
             name=model.name,
             labels=list(settings.labels),
@@ -214,7 +278,7 @@ class ModelView(BaseModel):
                 WindowView(name=one.name, kind=one.kind, length=one.length, count=one.count)
                 for one in settings.windows
             ],
-            alarm=AlarmView(false_alarms=budget, min_effect=settings.alarm.min_effect),
+            alarm=AlarmPolicyView.of(settings.alarm),
             allowed_lateness=settings.allowed_lateness,
             keep_ids=settings.keep_ids,
             active_version=model.active_version,

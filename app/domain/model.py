@@ -15,11 +15,33 @@ SLUG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~-]{0,98}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class AlarmPolicy:
-    """At most `at_most` false alarms per `per`, and silence below `min_effect`."""
+    """At most `at_most` false alarms per `per`, and silence below `min_effect`.
+
+    An alarm fires when its cause has lasted `min_duration`, resolves after `clear_panes` quiet
+    panes, is told again every `renotify`, and stays pending within `cooldown` of the one before.
+    None for the two `_after` means that nobody wants to know. `overdispersion` is how many
+    predictions come for each independent one; None: measured on the first `calibration_panes`.
+    """
 
     at_most: float = 1.0
     per: timedelta = timedelta(days=30)
     min_effect: float = 0.02
+    min_duration: timedelta = timedelta(0)
+    clear_panes: int = 30
+    cooldown: timedelta = timedelta(0)
+    renotify: timedelta = timedelta(hours=4)
+    no_data_after: timedelta | None = timedelta(hours=1)
+    ingest_stopped_after: timedelta | None = timedelta(hours=1)
+    calibration_panes: int = 200
+    overdispersion: float | None = None
+
+    def average_run_length(self, pane: timedelta) -> float:
+        """The mean number of panes between two false alarms that the budget asks for.
+
+        >>> AlarmPolicy().average_run_length(timedelta(minutes=1))
+        43200.0
+        """
+        return self.per / pane / self.at_most
 
 
 @dataclass(frozen=True, slots=True)

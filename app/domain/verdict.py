@@ -2,7 +2,11 @@
 
 from enum import StrEnum
 
+import numpy as np
+
+from app.stats import bbsd
 from app.stats.analysis import ENOUGH, Analysis
+from app.stats.moments import Floats
 
 
 class Verdict(StrEnum):
@@ -14,33 +18,62 @@ class Verdict(StrEnum):
     UNDETERMINED = "undetermined"
 
 
-# One look at one window: small enough that asking now and then does not cry wolf. Watching a
-# stream window after window takes a sequential test instead.
+class Attention(StrEnum):
+    """What the detectors that watch the stream say: nothing yet, all quiet, or what has moved."""
+
+    CALIBRATING = "calibrating"
+    QUIET = "quiet"
+    SHIFTED = "shifted"
+    VIOLATED = "violated"
+
+
+# One look at one window: small enough that asking now and then does not cry wolf. A stream that is
+# looked at all day is left to its detectors as soon as they are armed.
 SHIFTED_BELOW = 0.01
 
 
-def judge(analysis: Analysis, min_effect: float) -> Verdict:
-    """What one look at a window means.
+def judge(
+    analysis: Analysis,
+    min_effect: float,
+    attention: Attention = Attention.CALIBRATING,
+    normal: Floats | None = None,
+) -> Verdict:
+    """What a window means, given what the detectors say of its stream.
 
-    A shift must be both significant and as large as `min_effect`, in total variation of the label
-    mix: with enough predictions any difference is significant, and most do not matter.
+    A shift must be both found and as large as `min_effect`, in total variation of the label mix
+    from the reference's, or from the `normal` one that was accepted since: with enough predictions
+    any difference is significant, and most do not matter.
     """
     if not analysis.n:
         return Verdict.NO_DATA
     if analysis.n < ENOUGH:
         return Verdict.INSUFFICIENT_DATA
     checked = analysis.assumption.verdict if analysis.assumption else "untestable"
-    if checked == "not_label_shift":
+    if checked == "not_label_shift" or attention is Attention.VIOLATED:
         return Verdict.NOT_LABEL_SHIFT
-    if not _shifted(analysis, min_effect):
+    if not _shifted(analysis, min_effect, attention, normal):
         return Verdict.NO_SHIFT
     if checked == "untestable" or analysis.total_variation is None:
         return Verdict.UNDETERMINED
     return Verdict.LABEL_SHIFT
 
 
-def _shifted(analysis: Analysis, min_effect: float) -> bool:
+def effect(analysis: Analysis, normal: Floats | None = None) -> float | None:
+    """How far the label mix has moved, in total variation; None where it is not known."""
+    if normal is None or analysis.labels is None or analysis.total_variation is None:
+        return analysis.total_variation
+    known = np.isfinite(normal) & np.isfinite(analysis.labels.q)
+    return bbsd.total_variation(normal[known], analysis.labels.q[known])
+
+
+def _shifted(
+    analysis: Analysis, min_effect: float, attention: Attention, normal: Floats | None
+) -> bool:
+    if attention is Attention.QUIET:
+        return False
     significant = bool(analysis.tests) and analysis.tests[0].p_value < SHIFTED_BELOW
+    if attention is Attention.CALIBRATING and not significant:
+        return False
     # Without an estimate there is no effect to measure, so significance must do.
-    effect = analysis.total_variation
-    return significant and (effect is None or effect >= min_effect)
+    moved = effect(analysis, normal)
+    return moved is None or moved >= min_effect

@@ -1,5 +1,6 @@
 """Time is cut into fixed panes; a window is a union of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -24,6 +25,12 @@ class Window:
     length: timedelta | None = None
     count: int | None = None
 
+
+# How many evaluations the history keeps for each length of a window: enough for a curve, and it
+# bounds what a late prediction makes necessary to look at again.
+KEPT_PER_LENGTH = 60
+# With windows of up to a year.
+LONGEST_STRIDE = timedelta(days=7)
 
 DEFAULT_WINDOWS = (
     Window("1h", WindowKind.SLIDING, length=timedelta(hours=1)),
@@ -55,3 +62,33 @@ def span(window: Window, pane: timedelta, now: datetime) -> tuple[datetime, date
         return start, start + window.length
     end = pane_start(now, pane) + pane
     return end - window.length, end
+
+
+def slot(window: Window, pane: timedelta, end: datetime) -> datetime:
+    """Where in the history an evaluation of a window that ends at `end` stands.
+
+    >>> day = Window("24h", WindowKind.SLIDING, length=timedelta(hours=24))
+    >>> str(slot(day, timedelta(minutes=1), datetime(2026, 11, 17, 10, 1, tzinfo=UTC)).time())
+    '10:00:00'
+    """
+    newest = end - pane
+    if window.kind is WindowKind.TUMBLING:
+        return pane_start(newest, window.length or pane)
+    return pane_start(newest, stride(window, pane))
+
+
+def stride(window: Window, pane: timedelta) -> timedelta:
+    """How far apart the evaluations that the history keeps of a window are: whole panes.
+
+    >>> hour, day = DEFAULT_WINDOWS
+    >>> [str(stride(window, timedelta(minutes=1))) for window in (hour, day)]
+    ['0:01:00', '0:24:00']
+    """
+    if window.length is None:
+        return pane
+    return max(1, window.length // (KEPT_PER_LENGTH * pane)) * pane
+
+
+def longest(windows: Iterable[Window]) -> timedelta:
+    """The longest span of time that a window looks back; none for those that count predictions."""
+    return max((one.length for one in windows if one.length is not None), default=timedelta(0))

@@ -8,7 +8,7 @@ from datetime import datetime
 from app.ingest.reduce import Reduced
 from app.stats import moments
 from app.stats.moments import Sums
-from app.storage import batches, models, panes, partitions, predictions
+from app.storage import arrivals, batches, models, panes, partitions, predictions
 from app.storage.batches import Batch, BatchKey
 from app.storage.db import Connection
 from app.storage.models import Held
@@ -136,6 +136,7 @@ def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime
     sums = _merged(fresh)
     if sums:
         panes.add(conn, sums, shard, now)
+        arrivals.add(conn, sums, now)
     for (model_id, version), kept in sorted(_kept(fresh).items()):
         predictions.keep(conn, model_id, version, predictions.joined(kept))
     late = _late(fresh)

@@ -4,7 +4,7 @@
 not depend on how many predictions the window holds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -171,6 +171,29 @@ def analyse(
         reference_share=noise.reference_share,
         guaranteed_error=_guaranteed_error(prepared, estimate, sums.n / phi, level),
     )
+
+
+def widened(found: Analysis, recent: Analysis) -> Analysis:
+    """The analysis of an adaptive window, its intervals reaching over those of its newest quarter.
+
+    A drift too small or too slow to shorten the window would otherwise leave the moving label's
+    interval behind.
+    """
+    if found.labels is None or recent.labels is None:
+        return found
+    own, new = found.labels, recent.labels
+    labels = replace(
+        own,
+        q_lower=np.fmin(own.q_lower, new.q_lower),
+        q_upper=np.fmax(own.q_upper, new.q_upper),
+        w_lower=np.fmin(own.w_lower, new.w_lower),
+        w_upper=np.fmax(own.w_upper, new.w_upper),
+    )
+    groups = tuple(
+        replace(one, lower=min(one.lower, other.lower), upper=max(one.upper, other.upper))
+        for one, other in zip(found.groups, recent.groups, strict=True)
+    )
+    return replace(found, labels=labels, groups=groups)
 
 
 def _labels(

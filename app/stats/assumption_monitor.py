@@ -81,6 +81,7 @@ def step(
     *,
     phi: float = 1.0,
     mark: int | None = None,
+    opens: bool = True,
 ) -> State:
     """The state after a pane with these predictions, whose largest probabilities sum to `score`.
 
@@ -96,7 +97,7 @@ def step(
     if state.alarm is not None or not counts.any():
         return state
     log_e = log_bets(monitor, counts, np.asarray(score)) / phi
-    return sequential.advance(state, log_e, monitor.log_weights, monitor.log_arl, mark)
+    return sequential.advance(state, log_e, monitor.log_weights, monitor.log_arl, mark, opens=opens)
 
 
 def log_bets(monitor: AssumptionMonitor, counts: Counts | Floats, score: Floats) -> Floats:

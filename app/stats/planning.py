@@ -51,6 +51,8 @@ def predictions_to_detect(
     >>> type(predictions_to_detect(prepared, np.array([0.51, 0.49]))).__name__
     'Unattainable'
     """
+    if not prepared.estimable:
+        return Unattainable(np.inf)
     A = _predicted_given_label(prepared)
     p0, p1 = A @ prepared.nu, A @ q
     rows = int(((p0 + p1) > 0.0).sum())
@@ -68,6 +70,53 @@ def predictions_to_detect(
     return Needed(int(np.ceil(np.exp(brentq(shortfall, 0.0, np.log(MOST_PREDICTIONS))))))
 
 
+def smallest_visible_shift(
+    prepared: Prepared, predictions: float, *, alpha: float = 0.05, power: float = 0.8
+) -> Floats:
+    """How far each label's share must grow for a window of this size to show it with this power.
+
+    The label grows at the cost of all others alike, see `moved`: the predictions become
+    `p1 = (1 - f) p0 + f A_c`, whose non-centrality grows with f, so there is one f where it is
+    just enough. Labels of a group share a column and thus f. NaN where even a window of nothing
+    but this label would not do, and for absent labels.
+
+    >>> from app.stats import bbse, diagnosis, reference
+    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
+    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
+    >>> smallest_visible_shift(prepared, 491).round(4).tolist()
+    [0.1, 0.1005]
+    >>> smallest_visible_shift(prepared, 1).tolist()
+    [nan, nan]
+    """
+    if not prepared.estimable:
+        return np.full(prepared.k, np.nan)
+    A = _predicted_given_label(prepared)
+    p0 = A @ prepared.nu
+    needed = noncentrality(int((p0 > 0.0).sum()) - 1, alpha, power)
+    n = float(prepared.reference.n)
+    parts = [_smallest_part(p0, column, n, predictions, needed) for column in A.T]
+    return np.asarray(prepared.repeat(np.array(parts)) * (1.0 - prepared.spread(prepared.nu)))
+
+
+def moved(prepared: Prepared, label: int, to: float) -> Floats:
+    """The label mix, by column, when a label's share is `to` and all others share the rest as ever.
+
+    With `nu_y` the label's share now, `f = (to - nu_y) / (1 - nu_y)` and c its column,
+    `q = (1 - f) nu + f e_c`. The label must not be absent, nor the only one.
+
+    >>> from app.stats import bbse, diagnosis, reference
+    >>> three = reference.from_confusion(np.diag([500, 300, 200]))
+    >>> prepared = bbse.prepare(three, diagnosis.diagnose(three))
+    >>> moved(prepared, 0, 0.75).round(4).tolist()
+    [0.75, 0.15, 0.1]
+    """
+    share = float(prepared.spread(prepared.nu)[label])
+    f = (to - share) / (1.0 - share)
+    q = (1.0 - f) * prepared.nu
+    q[prepared.owner[label]] += f
+    return np.asarray(q)
+
+
 def predictions_for_half_width(
     prepared: Prepared, q: Floats, half_width: float, *, level: float = 0.95
 ) -> list[Needed | Unattainable]:
@@ -76,6 +125,8 @@ def predictions_for_half_width(
     `half_width^2 = z^2 (T_jj / m + R_jj)`, with T the window's variance for one prediction and R
     the reference's, which no window removes.
     """
+    if not prepared.estimable:
+        return [Unattainable(np.inf)] * len(prepared.columns)
     window, reference = _noise_at(prepared, q)
     room = half_width**2 / quantile(level) ** 2
     return [
@@ -125,6 +176,15 @@ def _noncentral(p0: Floats, p1: Floats, n: float, m: float) -> float:
     seen = pooled > 0.0
     apart = (p1 - p0)[seen] ** 2 / pooled[seen]
     return float(n * m / (n + m) * apart.sum())
+
+
+def _smallest_part(p0: Floats, column: Floats, n: float, m: float, needed: float) -> float:
+    """The least part of a window that must be of one column alone to be seen; NaN if none is."""
+
+    def surplus(f: float) -> float:
+        return _noncentral(p0, (1.0 - f) * p0 + f * column, n, m) - needed
+
+    return float(brentq(surplus, 0.0, 1.0)) if surplus(1.0) > 0.0 else np.nan
 
 
 def _predicted_given_label(prepared: Prepared) -> Floats:

@@ -11,6 +11,10 @@ An alarm when the mean reaches `arl` therefore comes after `arl` panes or later 
 by pane `T` with probability at most `T / arl`, however often one looks (Shin, Ramdas and
 Rinaldo, 2022, "E-detectors"). docs/statistics-sequential.md says what that promises in practice.
 
+A pane may come in parts: what arrives while it is open, and what comes late. The first part `opens`
+it and lets a new gambler in; the others are bets of those who are there, `M <- e M`. So `M` grows
+by one for each pane at the most, however often one looks, and `arl` keeps counting panes.
+
 All arithmetic is on logarithms. Arrays may carry leading axes, one entry for each of many streams,
 except in `State`, which is that of one stream.
 """
@@ -70,13 +74,16 @@ def fresh(bets: int, baseline: Floats, recent: Floats) -> State:
     )
 
 
-def grown(log_m: Floats, log_e: Floats) -> Floats:
-    """`log M` after one more pane: `log e + log(1 + M)`.
+def grown(log_m: Floats, log_e: Floats, *, opens: bool = True) -> Floats:
+    """`log M` after one more pane, `log e + log(1 + M)`, or after more of the same one.
 
     >>> np.exp(grown(np.log([1.0, 3.0]), np.log([2.0, 0.5]))).round(9).tolist()
     [4.0, 2.0]
+    >>> np.exp(grown(np.log([1.0, 3.0]), np.log([2.0, 0.5]), opens=False)).round(9).tolist()
+    [2.0, 1.5]
     """
-    return np.asarray(np.clip(log_e + np.logaddexp(0.0, log_m), -LIMIT, LIMIT))
+    stake = np.logaddexp(0.0, log_m) if opens else log_m
+    return np.asarray(np.clip(log_e + stake, -LIMIT, LIMIT))
 
 
 def log_mean(log_m: Floats, log_weights: Floats) -> Floats:
@@ -85,7 +92,13 @@ def log_mean(log_m: Floats, log_weights: Floats) -> Floats:
 
 
 def advance(
-    state: State, log_e: Floats, log_weights: Floats, log_arl: float, mark: int | None = None
+    state: State,
+    log_e: Floats,
+    log_weights: Floats,
+    log_arl: float,
+    mark: int | None = None,
+    *,
+    opens: bool = True,
 ) -> State:
     """The state with one more pane's bets paid out; what was learned is left to the detector.
 
@@ -98,7 +111,7 @@ def advance(
     Alarm(at=0, onset=0, bet=0)
     """
     here = state.steps if mark is None else mark
-    log_m = grown(state.log_m, log_e)
+    log_m = grown(state.log_m, log_e, opens=opens)
     began = np.where(state.cusum > 0, state.began, here)
     alarm = None
     if log_mean(log_m, log_weights) >= log_arl:
@@ -118,14 +131,16 @@ def half_and_half(dictionary: int, adaptive: int) -> Floats:
     return np.asarray(-np.log(2.0 * sizes))
 
 
-def remember(recent: Floats, counts: Floats, half_lives: Floats) -> Floats:
+def remember(recent: Floats, counts: Floats, half_lives: Floats, *, opens: bool = True) -> Floats:
     """Fading sums of past panes, a row for each half-life in panes; half-life 0 keeps nothing.
+
+    More of the same pane is added without fading what was there.
 
     >>> remember(np.array([[8.0], [8.0]]), np.array([1.0]), np.array([1.0, 0.0])).tolist()
     [[5.0], [0.0]]
     """
     keeps = half_lives > 0
-    fade = np.where(keeps, 0.5 ** (1.0 / np.where(keeps, half_lives, 1.0)), 0.0)
+    fade = np.where(keeps, 0.5 ** (opens / np.where(keeps, half_lives, 1.0)), 0.0)
     return np.asarray(fade[:, None] * recent + keeps[:, None] * counts[..., None, :])
 
 

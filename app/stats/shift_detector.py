@@ -68,11 +68,13 @@ def step(
     *,
     phi: float = 1.0,
     mark: int | None = None,
+    opens: bool = True,
 ) -> State:
     """The state after one more pane of predictions.
 
-    Late predictions are a pane of their own, on arrival. An empty pane changes nothing, and
-    neither does any pane after an alarm: start anew from the frozen baseline or an accepted one.
+    With `opens` False it is more of a pane that was begun before: of the open one, or late. An
+    empty pane changes nothing, and neither does any pane after an alarm: start anew from the frozen
+    baseline or an accepted one.
 
     >>> from app.stats.reference import from_confusion
     >>> detector = prepare(from_confusion(np.array([[90, 10], [10, 90]])), 1000.0)
@@ -86,8 +88,10 @@ def step(
         return state
     effective = counts / phi
     log_e = log_bets(detector, state.baseline, state.recent, effective)
-    moved = sequential.advance(state, log_e, detector.log_weights, detector.log_arl, mark)
-    recent = sequential.remember(state.recent, effective, HALF_LIVES)
+    moved = sequential.advance(
+        state, log_e, detector.log_weights, detector.log_arl, mark, opens=opens
+    )
+    recent = sequential.remember(state.recent, effective, HALF_LIVES, opens=opens)
     return replace(moved, baseline=state.baseline + effective, recent=recent)
 
 

@@ -78,6 +78,7 @@ def step(
     *,
     phi: float = 1.0,
     mark: int | None = None,
+    opens: bool = True,
 ) -> State:
     """The state after one more pane; an empty one, and any after an alarm, changes nothing.
 
@@ -92,17 +93,28 @@ def step(
     if state.alarm is not None or len(counts) < 2 or not counts.any():
         return state
     effective = counts / phi
-    log_e = log_bets(detector, state.log_m, state.recent, effective)
-    moved = sequential.advance(state, log_e, detector.log_weights, detector.log_arl, mark)
-    return replace(moved, recent=sequential.remember(state.recent, effective, HALF_LIVES))
+    log_e = log_bets(detector, state.log_m, state.recent, effective, opens=opens)
+    moved = sequential.advance(
+        state, log_e, detector.log_weights, detector.log_arl, mark, opens=opens
+    )
+    recent = sequential.remember(state.recent, effective, HALF_LIVES, opens=opens)
+    return replace(moved, recent=recent)
 
 
-def log_bets(detector: WorstCaseDetector, log_m: Floats, recent: Floats, counts: Floats) -> Floats:
+def log_bets(
+    detector: WorstCaseDetector,
+    log_m: Floats,
+    recent: Floats,
+    counts: Floats,
+    *,
+    opens: bool = True,
+) -> Floats:
     """Log e-values of the dictionary's bets, then of "the next pane is like the last few"."""
     records = counts.sum(axis=-1)[..., None, None]
     gain = log_tilted(detector.bets.tilt, detector.bets.strides, counts)
     dictionary = gain - records * detector.log_bounds
-    adaptive = _log_adaptive(detector, log_m[..., detector.bets.size :], recent, counts)
+    running = log_m[..., detector.bets.size :]
+    adaptive = _log_adaptive(detector, running, recent, counts, opens=opens)
     return np.concatenate([dictionary.reshape(*gain.shape[:-2], -1), adaptive], axis=-1)
 
 
@@ -140,7 +152,7 @@ def _bounds(predicted: Floats, bets: Dictionary, n: int, alpha: float, tolerance
 
 
 def _log_adaptive(
-    detector: WorstCaseDetector, log_m: Floats, recent: Floats, counts: Floats
+    detector: WorstCaseDetector, log_m: Floats, recent: Floats, counts: Floats, *, opens: bool
 ) -> Floats:
     """Log e-values of the bets `Q` against their projections `P` on the set.
 
@@ -155,6 +167,6 @@ def _log_adaptive(
     reach = projection(predicted, Q, detector.radius)
     P = predicted + reach[..., None] * (Q - predicted)
     ratio = np.divide(Q, P, where=Q > 0.0, out=np.ones_like(Q))
-    waiting = np.maximum(0.0, log_m) - np.logaddexp(0.0, log_m)
+    waiting = np.maximum(0.0, log_m) - np.logaddexp(0.0, log_m) if opens else 0.0
     placed = (counts[..., None, :] * np.log(ratio)).sum(axis=-1)
     return np.where(reach < 1.0, placed, waiting)

@@ -87,8 +87,36 @@ class _DoublesLoader(_ArrayLoader):
     dtype = np.float64
 
 
+# What stands before the elements of an array of one dimension, and of one that is empty.
+_HEADER_BYTES, _EMPTY_BYTES = 20, 12
+
+
+class _BinaryArrayLoader(Loader):
+    """The inverse of the dumper: no text in between, which for a window of panes is most of it."""
+
+    format = Format.BINARY
+    big_endian: str
+    dtype: type[np.generic]
+
+    def load(self, data: Buffer) -> NDArray[Any]:
+        if len(data) <= _EMPTY_BYTES:
+            return np.zeros(0, dtype=self.dtype)
+        element = np.dtype([("size", ">i4"), ("value", self.big_endian)])
+        return np.frombuffer(data, element, offset=_HEADER_BYTES)["value"].astype(self.dtype)
+
+
+class _BinaryBigIntsLoader(_BinaryArrayLoader):
+    big_endian, dtype = ">i8", np.int64
+
+
+class _BinaryDoublesLoader(_BinaryArrayLoader):
+    big_endian, dtype = ">f8", np.float64
+
+
 def register(connection: "Connection[Any]") -> None:
     """Teach one connection both ways."""
     connection.adapters.register_dumper(np.ndarray, _AnyArrayDumper)
     connection.adapters.register_loader(BIGINT_ARRAY_OID, _BigIntsLoader)
+    connection.adapters.register_loader(BIGINT_ARRAY_OID, _BinaryBigIntsLoader)
     connection.adapters.register_loader(DOUBLE_ARRAY_OID, _DoublesLoader)
+    connection.adapters.register_loader(DOUBLE_ARRAY_OID, _BinaryDoublesLoader)

@@ -1,9 +1,10 @@
 """The engine, and the one way to open a transaction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection as Connection
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -59,7 +60,7 @@ class Database:
         try:
             with self.engine.connect() as conn:
                 yield conn
-        except DBAPIError as error:
+        except (DBAPIError, psycopg.Error) as error:
             raise _translated(error) from error
 
     @contextmanager
@@ -68,7 +69,7 @@ class Database:
         try:
             with self.engine.begin() as conn:
                 yield conn
-        except DBAPIError as error:
+        except (DBAPIError, psycopg.Error) as error:
             raise _translated(error) from error
         except PoolTimeout as error:
             raise Contention("every database connection is busy; try again soon") from error
@@ -90,14 +91,25 @@ OUTAGE = ("08", "53", "57P", "58", "25006")
 CONTENTION = ("40001", "40P01", "55P03", "57014")
 
 
-def _translated(error: DBAPIError) -> Exception:
+def binary_rows(conn: Connection, query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of a query of psycopg's own, sent in binary: for many arrays, text is slow."""
+    # SQLAlchemy's wrapper passes on what it does not know, which its types do not say.
+    connection: Any = conn.connection
+    with connection.cursor(binary=True) as cursor:
+        rows: list[tuple[Any, ...]] = cursor.execute(query, parameters).fetchall()
+    return rows
+
+
+def _translated(error: DBAPIError | psycopg.Error) -> Exception:
     """An outage or a contention as such; anything else is a bug and stays what it is."""
-    state = getattr(error.orig, "sqlstate", None) or ""
+    told = error.orig if isinstance(error, DBAPIError) else error
+    state = getattr(told, "sqlstate", None) or ""
     if state.startswith(CONTENTION):
         return Contention("the database is busy; try again soon")
     # Without a state the server had no chance to say anything.
-    silent = isinstance(error, OperationalError) and not state
-    if error.connection_invalidated or silent or state.startswith(OUTAGE):
+    silent = isinstance(error, (OperationalError, psycopg.OperationalError)) and not state
+    lost = isinstance(error, DBAPIError) and error.connection_invalidated
+    if lost or silent or state.startswith(OUTAGE):
         return Outage("the database cannot be reached; try again soon")
     return error
 

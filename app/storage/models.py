@@ -18,6 +18,32 @@ model = tables.model
 reference = tables.reference
 
 
+# What goes with a model; references go by themselves.
+OWNED = (
+    tables.arrival,
+    tables.pane,
+    tables.rollup,
+    tables.batch,
+    tables.late,
+    tables.prediction,
+    tables.detector,
+    tables.evaluation,
+    tables.alarm,
+    tables.alarm_change,
+)
+
+# How soon after an evaluation the next one may be. It bounds what a busy model takes of a worker,
+# and it is as long as a transaction may take to be noticed by its arrival alone.
+AT_MOST_EVERY = timedelta(seconds=1)
+# Nobody evaluates for longer than this; after it, another worker may try.
+LEASE = timedelta(seconds=60)
+# A model whose evaluation fails is tried again ever later, up to this.
+LONGEST_PAUSE = timedelta(minutes=10)
+
+# What a worker listens on to be told that a model has become due.
+CHANNEL = "shiftwatch_due"
+
+
 def get(conn: Connection, name: str, *, lock: bool = False) -> Model:
     """The model of that name; `lock` keeps others from changing it until the transaction ends."""
     found = find(conn, name, lock=lock)
@@ -56,7 +82,7 @@ def put(
         current = get(conn, name, lock=True)
     _refuse_to_reinterpret(current, settings)
     if settings != current.settings:
-        _change(conn, current, now, **_values(settings))
+        _change(conn, current, now, due_at=now, **_values(settings))
     return get(conn, name), False
 
 
@@ -66,7 +92,7 @@ def forget(conn: Connection, name: str, if_match: str | None = None) -> None:
     _refuse_outdated(name, found, if_match)
     # Years of panes take longer than any other statement may.
     conn.execute(text("SET LOCAL statement_timeout = 0"))
-    for table in (tables.pane, tables.batch, tables.late, tables.prediction):
+    for table in OWNED:
         conn.execute(delete(table).where(table.c.model_id == found.id))
     conn.execute(delete(model).where(model.c.id == found.id))
 
@@ -79,8 +105,9 @@ def activate(conn: Connection, changed: Model, version: str, now: datetime) -> N
             .where(reference.c.model_id == changed.id, reference.c.version == version)
             .values(activated_at=now)
         )
-    # The revision grows even when nothing is switched: a version may have been added.
-    _change(conn, changed, now, active_version=version)
+    # The revision grows even when nothing is switched: a version may have been added. The worker
+    # must know from when on predictions of it are waited for.
+    _change(conn, changed, now, active_version=version, due_at=now)
 
 
 def touch(conn: Connection, changed: Model, now: datetime) -> None:
@@ -97,14 +124,14 @@ class Held:
 
 
 _HOLD = text(
-    "SELECT id, revision, coalesce(due_at <= :now, false) AS due FROM model"
+    "SELECT id, revision, coalesce(due_at <= :soon, false) AS due FROM model"
     " WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
 )
 
 
 def hold(conn: Connection, ids: Iterable[int], now: datetime) -> dict[int, Held]:
     """Keep these models from being forgotten until the transaction ends; those that exist."""
-    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "now": now})
+    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "soon": now + AT_MOST_EVERY})
     return {row.id: Held(row.revision, row.due) for row in rows}
 
 
@@ -113,6 +140,7 @@ _MARK_DUE = text(
     " SELECT id FROM model WHERE id = ANY(:ids) AND (due_at IS NULL OR due_at > :now)"
     " ORDER BY id FOR NO KEY UPDATE)"
 )
+_TELL = text("SELECT pg_notify(:channel, '')")
 
 
 def mark_due(conn: Connection, ids: Iterable[int], now: datetime) -> None:
@@ -122,6 +150,62 @@ def mark_due(conn: Connection, ids: Iterable[int], now: datetime) -> None:
     wait for.
     """
     conn.execute(_MARK_DUE, {"ids": sorted(set(ids)), "now": now})
+    conn.execute(_TELL, {"channel": CHANNEL})
+
+
+_LEASE = text(
+    "UPDATE model SET leased_until = :until WHERE id = ("
+    " SELECT id FROM model WHERE due_at <= :now AND (leased_until IS NULL OR leased_until <= :now)"
+    " ORDER BY due_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) RETURNING id"
+)
+
+
+def lease(conn: Connection, now: datetime) -> int | None:
+    """Reserve the model that has been due for longest, so that no other worker takes it.
+
+    The lease is committed before the work begins: a model that takes its worker down with it is
+    not the first thing that the next one tries. That the lease itself survives a crash of the
+    database does not matter, so its commit waits for no disk.
+    """
+    conn.execute(text("SET LOCAL synchronous_commit = off"))
+    found: int | None = conn.execute(
+        _LEASE, {"now": now, "until": now + LEASE}
+    ).scalar_one_or_none()
+    return found
+
+
+def lock(
+    conn: Connection, model_id: int, *, wait: bool = False
+) -> tuple[Model, datetime | None] | None:
+    """Keep a model's alarms and detectors to oneself, and say when it was last evaluated.
+
+    None if it is gone or, unless one can `wait`, somebody else has it. Ingest goes on: it only
+    keeps the model from being forgotten.
+    """
+    query = select(model).where(model.c.id == model_id)
+    row = conn.execute(query.with_for_update(key_share=True, skip_locked=not wait)).one_or_none()
+    return None if row is None else (_models(conn, [row])[0], row.evaluated_at)
+
+
+def evaluated(conn: Connection, model_id: int, due_at: datetime | None, now: datetime) -> None:
+    """Note that a model was evaluated, and when it is due again."""
+    conn.execute(
+        update(model)
+        .where(model.c.id == model_id)
+        .values(evaluated_at=now, due_at=due_at, leased_until=None, failures=0)
+    )
+
+
+_POSTPONE = text(
+    "UPDATE model SET failures = failures + 1, leased_until = NULL,"
+    " due_at = :now + least(:longest, interval '5 seconds' * power(2, least(failures, 10)))"
+    " WHERE id = :id"
+)
+
+
+def postpone(conn: Connection, model_id: int, now: datetime) -> None:
+    """Note that an evaluation failed: it is tried again, each time later than the last."""
+    conn.execute(_POSTPONE, {"id": model_id, "now": now, "longest": LONGEST_PAUSE})
 
 
 def _insert(conn: Connection, name: str, settings: ModelSettings, now: datetime) -> bool:
@@ -162,10 +246,37 @@ def _values(settings: ModelSettings) -> dict[str, Any]:
         "labels": list(settings.labels),
         "pane": settings.pane,
         "windows": [_window_values(window) for window in settings.windows],
-        "alarm": {**asdict(settings.alarm), "per": settings.alarm.per.total_seconds()},
+        "alarm": _alarm_values(settings.alarm),
         "allowed_lateness": settings.allowed_lateness,
         "keep_ids": settings.keep_ids,
     }
+
+
+def _alarm_values(policy: AlarmPolicy) -> dict[str, Any]:
+    """As JSON, with durations in seconds."""
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in asdict(policy).items()
+    }
+
+
+# Rows that an earlier release wrote lack what has been added since: that has its default.
+_DURATIONS = {
+    "per",
+    "min_duration",
+    "cooldown",
+    "renotify",
+    "no_data_after",
+    "ingest_stopped_after",
+}
+
+
+def _alarm(values: Mapping[str, Any]) -> AlarmPolicy:
+    known: dict[str, Any] = {
+        name: timedelta(seconds=value) if name in _DURATIONS and value is not None else value
+        for name, value in values.items()
+    }
+    return AlarmPolicy(**known)
 
 
 def _window_values(window: Window) -> dict[str, Any]:
@@ -186,12 +297,11 @@ def _models(conn: Connection, rows: Sequence[Row[Any]]) -> list[Model]:
 
 
 def _model(row: Row[Any], versions: frozenset[str]) -> Model:
-    alarm = row.alarm
     settings = ModelSettings(
         labels=tuple(row.labels),
         pane=row.pane,
         windows=tuple(_window(value) for value in row.windows),
-        alarm=AlarmPolicy(alarm["at_most"], timedelta(seconds=alarm["per"]), alarm["min_effect"]),
+        alarm=_alarm(row.alarm),
         allowed_lateness=row.allowed_lateness,
         keep_ids=row.keep_ids,
     )

@@ -1,18 +1,19 @@
 """Panes: sums of predictions per model, version and slice of time."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
+from sqlalchemy import Connection, Row, Select, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from app.stats import moments
-from app.stats.moments import Sums
+from app.stats.moments import Counts, Sums
+from app.storage.db import binary_rows
 from app.storage.tables import pane
 
 Kind = Literal["hard", "soft"]
@@ -86,40 +87,102 @@ def between(
     return list(_panes(conn, rows if version is None else rows.where(pane.c.version == version)))
 
 
-def total(
+class Piece(NamedTuple):
+    """Sums of a stretch of time that begins at `start`, without codes, which no window needs."""
+
+    start: datetime
+    kind: Kind
+    sums: Sums
+
+
+PIECE_COLUMNS = 'start, kind, counts, prob, "outer", cells, score'
+
+_PIECES = (
+    f"SELECT {PIECE_COLUMNS} FROM pane"
+    " WHERE model_id = %s AND version = %s AND start >= %s AND start < %s"
+)
+
+
+def pieces(
     conn: Connection, model_id: int, version: str, start: datetime, end: datetime
-) -> dict[Kind, Sums]:
-    """The sums of all panes of one version that begin at `start` or later and before `end`."""
-    rows = conn.execute(
-        select(pane).where(
-            pane.c.model_id == model_id,
-            pane.c.version == version,
-            pane.c.start >= start,
-            pane.c.start < end,
-        )
-    )
-    return _by_kind(rows.all())
+) -> list[Piece]:
+    """The panes of one version that begin at `start` or later and before `end`, by shard."""
+    rows = binary_rows(conn, _PIECES, (model_id, version, start, end))
+    return [piece(row) for row in rows]
+
+
+def newest(
+    conn: Connection, model_id: int, version: str, end: datetime, limit: int
+) -> list[tuple[datetime, dict[Kind, Sums]]]:
+    """Up to `limit` panes that begin before `end`, the newest first."""
+    starts = conn.execute(
+        select(pane.c.start)
+        .where(pane.c.model_id == model_id, pane.c.version == version, pane.c.start < end)
+        .distinct()
+        .order_by(pane.c.start.desc())
+        .limit(limit)
+    ).scalars()
+    found = list(starts)
+    if not found:
+        return []
+    of_pane: defaultdict[datetime, list[Piece]] = defaultdict(list)
+    for one in pieces(conn, model_id, version, found[-1], end):
+        of_pane[one.start].append(one)
+    return [(start, added_up(of_pane[start])) for start in found]
+
+
+def added_up(some: Iterable[Piece]) -> dict[Kind, Sums]:
+    """The sums of all pieces; those with and without softmax rows apart."""
+    parts: defaultdict[Kind, list[Sums]] = defaultdict(list)
+    for one in some:
+        parts[one.kind].append(one.sums)
+    return {kind: moments.total(of_kind) for kind, of_kind in sorted(parts.items())}
+
+
+def counts(
+    conn: Connection, model_id: int, version: str, start: datetime, end: datetime
+) -> Counts | None:
+    """Predictions by label in a span of panes; None if there are none."""
+    rows = binary_rows(conn, _COUNTS, (model_id, version, start, end))
+    return np.asarray(np.sum([row[0] for row in rows], axis=0)) if rows else None
+
+
+_COUNTS = (
+    "SELECT counts FROM pane WHERE model_id = %s AND version = %s AND start >= %s AND start < %s"
+)
+
+# How many rows are read to begin with; each further reading is twice as long.
+FIRST_READING = 128
+
+_SIZES_BACK = (
+    "SELECT start, counts FROM pane WHERE model_id = %s AND version = %s AND start < %s"
+    " ORDER BY start DESC LIMIT %s"
+)
 
 
 def start_of_last(
     conn: Connection, model_id: int, version: str, count: int, end: datetime
 ) -> datetime:
-    """Where the newest panes before `end` begin that together hold at least `count` predictions."""
-    found = conn.execute(
-        _START_OF_LAST, {"model_id": model_id, "version": version, "count": count, "end": end}
-    ).scalar_one_or_none()
-    return end if found is None else found
+    """Where the newest panes before `end` begin that together hold at least `count` predictions.
 
-
-# The running total is over panes from the newest back; the last one that is still needed is the
-# first at which it reaches the count, or the oldest of all.
-_START_OF_LAST = text(
-    "SELECT coalesce(max(start) FILTER (WHERE total >= :count), min(start)) FROM ("
-    " SELECT start, sum(sum(n)) OVER (ORDER BY start DESC) AS total FROM ("
-    " SELECT start, (SELECT sum(one) FROM unnest(counts) AS each(one)) AS n FROM pane"
-    " WHERE model_id = :model_id AND version = :version AND start < :end) AS rows"
-    " GROUP BY start) AS running"
-)
+    Reads back only as far as it must: a window must not get slower with the age of its model.
+    """
+    reading, total = FIRST_READING, 0
+    start: datetime = end
+    while True:
+        rows = binary_rows(conn, _SIZES_BACK, (model_id, version, start, reading))
+        for begin, some in groupby(rows, lambda row: row[0]):
+            # A pane is several rows, one a shard, and the reading may have ended among them: the
+            # last pane of a full reading is read again, whole.
+            if len(rows) == reading and begin == rows[-1][0] and begin != rows[0][0]:
+                break
+            start = begin
+            total += int(sum(row[1].sum() for row in some))
+            if total >= count:
+                return start
+        if len(rows) < reading:
+            return start
+        reading *= 2
 
 
 def _panes(conn: Connection, query: Select[Any]) -> Iterator[Pane]:
@@ -147,6 +210,34 @@ def _values(part: Sums) -> dict[str, Any]:
         "codes": soft.codes,
         "code_counts": soft.code_counts,
         "score": np.concatenate([[soft.score, soft.score_squared], soft.score_by_label]),
+    }
+
+
+def piece(row: tuple[Any, ...]) -> Piece:
+    """A row of `PIECE_COLUMNS`."""
+    start, kind, counts, prob, outer, cells, score = row
+    if kind == "hard":
+        return Piece(start, kind, Sums(counts))
+    soft = moments.SoftSums(
+        prob=prob,
+        outer=outer,
+        cells=cells,
+        codes=_NONE,
+        code_counts=_NONE,
+        score=float(score[0]),
+        score_squared=float(score[1]),
+        score_by_label=score[2:],
+    )
+    return Piece(start, kind, Sums(counts, soft))
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def values_without_codes(part: Sums) -> dict[str, Any]:
+    """The columns of sums that were added up from pieces."""
+    return {
+        name: value for name, value in _values(part).items() if name not in ("codes", "code_counts")
     }
 
 

@@ -38,6 +38,8 @@ def _day(day: date) -> tuple[date, date]:
 SPAN: dict[str, Callable[[date], tuple[date, date]]] = {
     "pane": _month,
     "prediction": _month,
+    "rollup": _month,
+    "evaluation": _month,
     "batch": _day,
 }
 

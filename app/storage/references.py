@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.model import Model
@@ -66,6 +66,20 @@ def summary(conn: Connection, model: Model, version: str) -> ReferenceSummary:
     if row is None:
         raise _no_reference(model, version)
     return _summary(row)
+
+
+def active_since(conn: Connection, model: Model) -> datetime | None:
+    """When the active version last became so."""
+    query = select(reference.c.activated_at).where(_is(model, model.active_version or ""))
+    found: datetime | None = conn.execute(query).scalar_one_or_none()
+    return found
+
+
+def oldest(conn: Connection, model: Model) -> datetime | None:
+    """When the first reference of a model came in."""
+    query = select(func.min(reference.c.created_at)).where(reference.c.model_id == model.id)
+    found: datetime | None = conn.execute(query).scalar_one()
+    return found
 
 
 def page(

@@ -11,8 +11,10 @@ from sqlalchemy import (
     Column,
     Date,
     DateTime,
+    Double,
     ForeignKey,
     Identity,
+    Index,
     Integer,
     Interval,
     LargeBinary,
@@ -49,6 +51,9 @@ model = Table(
     Column("due_at", Moment),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    Column("evaluated_at", Moment),
+    Column("leased_until", Moment),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
     UniqueConstraint("name", name="model_name_key"),
 )
 
@@ -146,4 +151,167 @@ api_key = Table(
     Column("created_at", Moment, nullable=False),
     Column("revoked_at", Moment),
     UniqueConstraint("digest", name="api_key_digest_key"),
+)
+
+# What has come in for a pane and no evaluation has taken yet: rows are added by whoever counts
+# and removed by the evaluation that feeds them to the detectors, each in its own transaction.
+arrival = Table(
+    "arrival",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    Column("version", Text, nullable=False),
+    Column("start", Moment, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("counts", BigInts, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("arrived_at", Moment, nullable=False),
+    PrimaryKeyConstraint("model_id", "id", name="arrival_pkey"),
+)
+
+# The sums of `panes` panes in a row, so that a long window need not read each of them.
+rollup = Table(
+    "rollup",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("panes", Integer, nullable=False),
+    Column("start", Moment, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("counts", BigInts, nullable=False),
+    Column("prob", Doubles),
+    Column("outer", Doubles),
+    Column("cells", BigInts),
+    Column("score", Doubles),
+    PrimaryKeyConstraint("model_id", "version", "panes", "start", "kind", name="rollup_pkey"),
+    postgresql_partition_by="RANGE (start)",
+)
+
+detector = Table(
+    "detector",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("newest", Moment, nullable=False),
+    Column("arrived_at", Moment, nullable=False),
+    Column("state", JSONB, nullable=False),
+    PrimaryKeyConstraint("model_id", "version", name="detector_pkey"),
+)
+
+evaluation = Table(
+    "evaluation",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("window", Text, nullable=False),
+    Column("slot", Moment, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("start", Moment, nullable=False),
+    Column("end", Moment, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("evaluated_at", Moment, nullable=False),
+    Column("outdated", Boolean, nullable=False, server_default=text("false")),
+    Column("result", JSONB, nullable=False),
+    PrimaryKeyConstraint(
+        "model_id", "version", "window", "slot", "revision", name="evaluation_pkey"
+    ),
+    postgresql_partition_by="RANGE (slot)",
+)
+
+alarm = Table(
+    "alarm",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    Column("version", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("verdict", Text),
+    Column("reason", Text, nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("onset", Moment),
+    Column("fired_at", Moment),
+    Column("notified_at", Moment),
+    Column("acknowledged_by", Text),
+    Column("acknowledged_at", Moment),
+    Column("resolved_at", Moment),
+    Column("confirmed", Boolean, nullable=False, server_default=text("false")),
+    Column("evidence", JSONB, nullable=False),
+    PrimaryKeyConstraint("model_id", "id", name="alarm_pkey"),
+    Index(
+        "alarm_open_key",
+        "model_id",
+        "version",
+        "kind",
+        unique=True,
+        postgresql_where=text("state <> 'resolved'"),
+    ),
+    Index("alarm_id_idx", "id"),
+)
+
+alarm_change = Table(
+    "alarm_change",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("alarm_id", BigInteger, nullable=False),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by", Text),
+    Column("note", Text),
+    PrimaryKeyConstraint("model_id", "alarm_id", "id", name="alarm_change_pkey"),
+)
+
+silence = Table(
+    "silence",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("matchers", JSONB, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("until", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("ended_by", Text),
+)
+
+webhook = Table(
+    "webhook",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("routing_key", Text),
+    Column("secret", Text, nullable=False),
+    Column("old_secret", Text),
+    Column("old_secret_until", Moment),
+    Column("created_at", Moment, nullable=False),
+    Column("disabled_at", Moment),
+    Column("disabled_because", Text),
+)
+
+delivery = Table(
+    "delivery",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("webhook_id", Integer, ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False),
+    Column("alarm_id", BigInteger),
+    Column("event", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("notice", JSONB, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", Moment, nullable=False),
+    Column("due_at", Moment, nullable=False),
+    Column("leased_until", Moment),
+    Column("settled_at", Moment),
+    Column("status_code", Integer),
+    Column("error", Text),
+    Index("delivery_webhook_id_idx", "webhook_id", "alarm_id", "id"),
+    Index("delivery_due_idx", "due_at", postgresql_where=text("state = 'pending'")),
 )

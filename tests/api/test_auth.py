@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,11 +21,20 @@ MODEL = "/v1/models/fraud"
 REFERENCES = f"{MODEL}/references"
 
 # Method, path, body, the answer to a key that covers it, and the scopes that do.
+SILENCE = {
+    "matchers": {"model": "fraud"},
+    "until": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
+}
+
 ROUTES: list[tuple[str, str, Any, int, set[str]]] = [
     ("GET", "/v1/models", None, 200, {"read", "admin"}),
     ("GET", MODEL, None, 200, {"read", "admin"}),
     ("GET", f"{MODEL}/panes", None, 200, {"read", "admin"}),
     ("GET", f"{MODEL}/estimate", None, 200, {"read", "admin"}),
+    ("GET", f"{MODEL}/evaluations", None, 200, {"read", "admin"}),
+    ("GET", f"{MODEL}/weights", None, 200, {"read", "admin"}),
+    ("GET", f"{MODEL}/plan", None, 200, {"read", "admin"}),
+    ("POST", f"{MODEL}/correct", {"probabilities": []}, 200, {"read", "admin"}),
     ("GET", REFERENCES, None, 200, {"read", "admin"}),
     ("GET", f"{REFERENCES}/{VERSION}", None, 200, {"read", "admin"}),
     ("POST", f"{MODEL}/predictions", {"predicted": [0]}, 202, {"ingest", "admin"}),
@@ -36,6 +45,24 @@ ROUTES: list[tuple[str, str, Any, int, set[str]]] = [
     ("GET", "/v1/keys", None, 200, {"admin"}),
     ("POST", "/v1/keys", {"scopes": ["read"]}, 201, {"admin"}),
     ("DELETE", "/v1/keys/0", None, 404, {"admin"}),
+    ("GET", "/v1/alarms", None, 200, {"read", "admin"}),
+    ("GET", "/v1/alarms/0", None, 404, {"read", "admin"}),
+    ("POST", "/v1/alarms/0/acknowledge", {}, 404, {"admin"}),
+    ("POST", "/v1/alarms/0/resolve", {}, 404, {"admin"}),
+    ("POST", "/v1/alarms/0/accept", {}, 404, {"admin"}),
+    ("GET", "/v1/silences", None, 200, {"read", "admin"}),
+    ("POST", "/v1/silences", SILENCE, 201, {"admin"}),
+    ("DELETE", "/v1/silences/0", None, 404, {"admin"}),
+    ("GET", "/v1/webhooks", None, 200, {"read", "admin"}),
+    ("POST", "/v1/webhooks", {"url": "https://example.com/hook"}, 201, {"admin"}),
+    ("GET", "/v1/webhooks/0", None, 404, {"read", "admin"}),
+    ("DELETE", "/v1/webhooks/0", None, 404, {"admin"}),
+    ("POST", "/v1/webhooks/0/test", None, 404, {"admin"}),
+    ("POST", "/v1/webhooks/0/rotate", None, 404, {"admin"}),
+    ("POST", "/v1/webhooks/0/disable", None, 404, {"admin"}),
+    ("POST", "/v1/webhooks/0/enable", None, 404, {"admin"}),
+    ("GET", "/v1/webhooks/0/deliveries", None, 404, {"read", "admin"}),
+    ("POST", "/v1/deliveries/0/replay", None, 404, {"admin"}),
 ]
 
 
@@ -90,7 +117,7 @@ def test_the_table_of_routes_is_complete(client: TestClient) -> None:
     def shape(path: str) -> str:
         return path.replace("/fraud", "/1").replace(f"/{VERSION}", "/1").replace("/v2", "/1")
 
-    tried = {(method, re.sub(r"/0$", "/1", shape(path))) for method, path, *_ in ROUTES}
+    tried = {(method, re.sub(r"/0\b", "/1", shape(path))) for method, path, *_ in ROUTES}
     assert tried == set(operations(client))
 
 

@@ -10,7 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
-from app.storage import tables
+from app.evaluate.due import Worker
+from app.storage import models, tables
 from app.storage.db import Database
 from tests.factories import CONFUSION, LABELS, VERSION, register
 
@@ -22,7 +23,18 @@ DEFAULTS = {
         {"name": "1h", "kind": "sliding", "length": "PT1H", "count": None},
         {"name": "24h", "kind": "sliding", "length": "P1D", "count": None},
     ],
-    "alarm": {"false_alarms": {"at_most": 1, "per": "P30D"}, "min_effect": 0.02},
+    "alarm": {
+        "false_alarms": {"at_most": 1, "per": "P30D"},
+        "min_effect": 0.02,
+        "min_duration": "PT0S",
+        "clear_panes": 30,
+        "cooldown": "PT0S",
+        "renotify": "PT4H",
+        "no_data_after": "PT1H",
+        "ingest_stopped_after": "PT1H",
+        "calibration_panes": 200,
+        "overdispersion": None,
+    },
     "allowed_lateness": "P1D",
     "keep_ids": False,
 }
@@ -68,7 +80,18 @@ def test_what_was_put_is_what_one_gets(client: TestClient) -> None:
             {"name": "v", "kind": "version", "length": None, "count": None},
             {"name": "a", "kind": "adaptive", "length": None, "count": None},
         ],
-        "alarm": {"false_alarms": {"at_most": 0.5, "per": "P7D"}, "min_effect": 0.1},
+        "alarm": {
+            "false_alarms": {"at_most": 0.5, "per": "P7D"},
+            "min_effect": 0.1,
+            "min_duration": "PT10M",
+            "clear_panes": 12,
+            "cooldown": "PT2H",
+            "renotify": "P1D",
+            "no_data_after": None,
+            "ingest_stopped_after": "PT6H",
+            "calibration_panes": 100,
+            "overdispersion": 2.5,
+        },
         "allowed_lateness": "PT6H",
         "keep_ids": True,
     }
@@ -240,33 +263,43 @@ def test_only_what_is_there_can_be_deleted(client: TestClient) -> None:
 PER_MODEL = [table for table in tables.metadata.sorted_tables if "model_id" in table.c]
 
 
-def rows_of_models(database: Database) -> dict[str, int]:
+def rows_of_models(database: Database, model_id: int | None = None) -> dict[str, int]:
+    """How many rows each table has, of all models or of one."""
+    found = {}
     with database.begin() as conn:
-        return {
-            table.name: conn.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in [tables.model, *PER_MODEL]
-        }
+        for table in [tables.model, *PER_MODEL]:
+            own = table.c.id if table is tables.model else table.c.model_id
+            count = select(func.count()).select_from(table)
+            count = count if model_id is None else count.where(own == model_id)
+            found[table.name] = conn.execute(count).scalar_one()
+    return found
 
 
-def fill(client: TestClient, name: str) -> None:
+def fill(client: TestClient, database: Database, name: str) -> None:
     """Something of the model in every table."""
     register(client, name, keep_ids=True)
     now = datetime.now(UTC)
-    client.post(
-        f"/v1/models/{name}/predictions",
-        json={
-            "probabilities": [[1, 0, 0], [0, 1, 0]],
-            "timestamps": [now.isoformat(), (now - timedelta(days=2)).isoformat()],
-            "ids": ["a", "b"],
-            "batch_id": "batch-1",
-        },
-    ).raise_for_status()
+    worker = Worker(database, "http://localhost")
+    for batch in ("batch-1", "batch-2"):
+        client.post(
+            f"/v1/models/{name}/predictions",
+            json={
+                "probabilities": [[1, 0, 0], [0, 1, 0]],
+                "timestamps": [now.isoformat(), (now - timedelta(days=2)).isoformat()],
+                "ids": ["a", "b"],
+                "batch_id": batch,
+            },
+        ).raise_for_status()
+        if batch == "batch-1":
+            # Predictions have stopped by then, which raises an alarm, and hours have been over.
+            while worker.evaluate_next(now + timedelta(hours=3)):
+                pass
 
 
 def test_deleting_a_model_forgets_everything_about_it(
     client: TestClient, database: Database
 ) -> None:
-    fill(client, "fraud")
+    fill(client, database, "fraud")
     assert all(rows_of_models(database).values())
 
     client.delete(URL)
@@ -275,17 +308,23 @@ def test_deleting_a_model_forgets_everything_about_it(
 
 
 def test_deleting_a_model_leaves_the_others_alone(client: TestClient, database: Database) -> None:
-    fill(client, "fraud")
-    before = rows_of_models(database)
-    fill(client, "other")
+    fill(client, database, "fraud")
+    fill(client, database, "other")
+    with database.begin() as conn:
+        kept, forgotten = (models.get(conn, name).id for name in ("fraud", "other"))
+    before = rows_of_models(database, kept)
 
     client.delete("/v1/models/other")
 
-    assert rows_of_models(database) == before
+    assert min(before[name] for name in ("pane", "evaluation", "alarm")) > 0
+    assert rows_of_models(database, kept) == before
+    assert not any(rows_of_models(database, forgotten).values())
 
 
-def test_the_name_of_a_deleted_model_can_be_used_again(client: TestClient) -> None:
-    fill(client, "fraud")
+def test_the_name_of_a_deleted_model_can_be_used_again(
+    client: TestClient, database: Database
+) -> None:
+    fill(client, database, "fraud")
     client.delete(URL)
 
     answer = client.put(URL, json={"labels": ["yes", "no"]})
@@ -294,8 +333,10 @@ def test_the_name_of_a_deleted_model_can_be_used_again(client: TestClient) -> No
     assert answer.json()["active_version"] is None
 
 
-def test_a_model_of_an_old_name_knows_no_old_batches(client: TestClient) -> None:
-    fill(client, "fraud")
+def test_a_model_of_an_old_name_knows_no_old_batches(
+    client: TestClient, database: Database
+) -> None:
+    fill(client, database, "fraud")
     client.delete(URL)
     register(client)
 

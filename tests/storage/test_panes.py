@@ -202,18 +202,58 @@ def test_panes_of_two_months_are_read_together(conn: Connection) -> None:
     assert [pane.start for pane in found] == [last, last + MINUTE]
 
 
-def test_the_total_is_that_of_the_panes(conn: Connection) -> None:
+def test_pieces_are_the_rows_of_the_panes_without_their_codes(conn: Connection) -> None:
+    parts = {key(kind="soft"): soft(40), key(): hard(3, 2, 1)}
+    add(conn, parts)
+
+    found = panes.added_up(panes.pieces(conn, 1, "v1", START, START + MINUTE))
+
+    assert found["hard"].counts.tolist() == [3, 2, 1]
+    stored, added = found["soft"].soft, parts[key(kind="soft")].soft
+    assert stored is not None
+    assert added is not None
+    assert not len(stored.codes)
+    for name in ("prob", "outer", "cells", "score", "score_squared", "score_by_label"):
+        assert np.array_equal(getattr(stored, name), getattr(added, name))
+
+
+def test_the_newest_panes_are_read_newest_first_and_whole(conn: Connection) -> None:
+    for shard in (0, 1):
+        add(conn, {key(minute): hard(minute, 1) for minute in (1, 2, 4)}, shard)
+
+    found = panes.newest(conn, 1, "v1", START + 4 * MINUTE, 2)
+
+    assert [start for start, _ in found] == [START + 2 * MINUTE, START + MINUTE]
+    assert [sums["hard"].counts.tolist() for _, sums in found] == [[4, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("reading", [2, 3, 1000])
+@pytest.mark.parametrize(
+    ("count", "minute"), [(1, 9), (2, 9), (3, 8), (7, 6), (20, 0), (21, 0), (999, 0)]
+)
+def test_the_last_predictions_begin_where_enough_panes_are_together(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch, reading: int, count: int, minute: int
+) -> None:
+    monkeypatch.setattr(panes, "FIRST_READING", reading)
+    for shard in (0, 1):
+        add(conn, {key(minute): hard(1, 0) for minute in range(10)}, shard)
+
+    found = panes.start_of_last(conn, 1, "v1", count, START + 10 * MINUTE)
+
+    assert found == START + minute * MINUTE
+
+
+def test_the_last_predictions_of_nothing_begin_at_the_end(conn: Connection) -> None:
+    assert panes.start_of_last(conn, 1, "v1", 5, START) == START
+
+
+def test_counts_of_a_span_are_those_of_its_panes(conn: Connection) -> None:
     add(conn, {key(minute): hard(minute, 1) for minute in range(5)})
-    add(conn, {key(1): hard(10, 0)}, shard=3)
-    add(conn, {key(2, "v2"): hard(100, 100)})
 
-    found = panes.total(conn, 1, "v1", START + MINUTE, START + 4 * MINUTE)
-
-    assert {kind: sums.counts.tolist() for kind, sums in found.items()} == {"hard": [16, 3]}
-
-
-def test_the_total_of_no_panes_is_nothing(conn: Connection) -> None:
-    assert panes.total(conn, 1, "v1", START, START + MINUTE) == {}
+    assert panes.counts(conn, 1, "v1", START + 8 * MINUTE, START + 9 * MINUTE) is None
+    found = panes.counts(conn, 1, "v1", START + MINUTE, START + 3 * MINUTE)
+    assert found is not None
+    assert found.tolist() == [3, 2]
 
 
 def test_no_order_of_arrival_changes_a_sum(conn: Connection) -> None:

@@ -20,13 +20,11 @@ def moment(text: str) -> datetime:
 
 
 def existing(conn: Connection) -> set[str]:
-    found = conn.execute(
-        text(
-            "SELECT relid::text FROM pg_partition_tree('pane') WHERE isleaf"
-            " UNION SELECT relid::text FROM pg_partition_tree('batch') WHERE isleaf"
-            " UNION SELECT relid::text FROM pg_partition_tree('prediction') WHERE isleaf"
-        )
+    leaves = " UNION ".join(
+        f"SELECT relid::text FROM pg_partition_tree('{table}') WHERE isleaf"
+        for table in partitions.SPAN
     )
+    found = conn.execute(text(leaves))
     return set(found.scalars())
 
 

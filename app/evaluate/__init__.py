@@ -1,0 +1,1 @@
+"""Verb: claim a due model, judge its windows, step its alarms, queue notices."""

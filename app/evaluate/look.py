@@ -1,0 +1,295 @@
+"""Look at a window of a version's panes: add them up, analyse, judge."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import Lock
+
+from app.domain import evaluation as evaluations
+from app.domain import window as windows
+from app.domain.evaluation import EffectiveWindow, Evaluation
+from app.domain.model import Model
+from app.domain.verdict import Attention, Verdict, judge
+from app.domain.watch import Watch
+from app.domain.window import Window, WindowKind
+from app.errors import Conflict
+from app.stats import adaptive, analysis, moments
+from app.stats.analysis import Analysis, Basis
+from app.stats.moments import Sums
+from app.stats.reference import Reference
+from app.storage import arrivals, detectors, panes, references, rollups
+from app.storage.db import Connection
+from app.storage.panes import Kind
+from app.storage.rollups import Keep, Stream
+
+# Preparing a reference takes milliseconds for ten labels, and seconds for a thousand.
+MOST_PREPARED = 64
+# How far back an adaptive window looks, in panes that hold predictions.
+ADAPTIVE_REACH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one span of panes of one version."""
+
+    version: str
+    start: datetime
+    end: datetime
+    evaluated_at: datetime
+    basis: Basis
+    sums: Sums
+    analysis: Analysis
+    verdict: Verdict
+    attention: Attention
+    notes: tuple[str, ...] = ()
+    effective: EffectiveWindow | None = None
+
+    def evaluation(
+        self, window: str | None, slot: datetime | None = None, revision: int = 1
+    ) -> Evaluation:
+        """What was found, in plain numbers."""
+        found = evaluations.result(
+            self.analysis,
+            self.basis.hard.diagnosis.nu,
+            self.verdict,
+            self.attention,
+            more_status=self.notes,
+            effective=self.effective,
+        )
+        return Evaluation(
+            self.version,
+            window,
+            self.start,
+            self.end,
+            self.evaluated_at,
+            found,
+            slot,
+            revision,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A version of a model, and what the detectors make of its stream.
+
+    `keep` says which blocks of panes are to be kept as rollups, if any.
+    """
+
+    model: Model
+    version: str
+    stream: Stream
+    watch: Watch
+    keep: Keep | None = None
+
+    @property
+    def phi(self) -> float:
+        return self.watch.phi or 1.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the watch adds to the status of every look."""
+        notes = {
+            "calibrating": not self.watch.armed,
+            "baseline_accepted": self.watch.accepted is not None,
+            "beyond_reference_error": self.watch.confirmed is not None,
+        }
+        return tuple(word for word, holds in notes.items() if holds)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A reference, and what depends on nothing else."""
+
+    reference: Reference
+    basis: Basis
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Looks at spans of panes; remembers what it prepared of references, which never change."""
+
+    _prepared: OrderedDict[tuple[int, str], Prepared] = field(
+        default_factory=OrderedDict, init=False
+    )
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def window(
+        self, conn: Connection, model: Model, version: str | None, window: Window, now: datetime
+    ) -> Look:
+        """The window as it is now, the pane that is still open included."""
+        return self.look(conn, subject(conn, model, version), window, now)
+
+    def span(
+        self,
+        conn: Connection,
+        model: Model,
+        version: str | None,
+        start: datetime,
+        end: datetime,
+        now: datetime,
+    ) -> Look:
+        """All panes that begin at `start` or later and before `end`."""
+        return self.between(conn, subject(conn, model, version), start, end, now)
+
+    def look(
+        self,
+        conn: Connection,
+        of: Subject,
+        window: Window,
+        now: datetime,
+        end: datetime | None = None,
+        attention: Attention | None = None,
+    ) -> Look:
+        """A look at a window as it is now or, with `end`, as it was when it ended there."""
+        if window.kind is WindowKind.ADAPTIVE:
+            return self._adaptive(conn, of, end or _end(of, now), now, attention)
+        start, end = _span(conn, of, window, now, end)
+        return self.between(conn, of, start, end, now, attention)
+
+    def between(
+        self,
+        conn: Connection,
+        of: Subject,
+        start: datetime,
+        end: datetime,
+        now: datetime,
+        attention: Attention | None = None,
+    ) -> Look:
+        """A look at a span; `attention` is the detectors' at the time, if it is not now."""
+        found = rollups.total(conn, of.stream, start, end, keep=of.keep)
+        basis = self.prepared(conn, of.model, of.version).basis
+        sums = comparable(found, of.model.k, basis)
+        seen = analysis.analyse(basis, sums, phi=of.phi, seed=seed(of.model, start, end))
+        return _look(of, start, end, now, basis, sums, seen, attention)
+
+    def _adaptive(
+        self,
+        conn: Connection,
+        of: Subject,
+        end: datetime,
+        now: datetime,
+        attention: Attention | None,
+    ) -> Look:
+        newest = panes.newest(conn, of.model.id, of.version, end, ADAPTIVE_REACH)
+        if not newest:
+            return self.between(conn, of, end, end, now, attention)
+        basis = self.prepared(conn, of.model, of.version).basis
+        parts = alike([found for _, found in newest], of.model.k, basis)
+        chosen = adaptive.choose(basis.for_window(parts[0]), parts, phi=of.phi)
+        if chosen is None:
+            return self.between(conn, of, newest[-1][0], end, now, attention)
+        start = newest[chosen.panes - 1][0]
+        whole, recent = (
+            analysis.analyse(basis, sums, phi=of.phi, seed=seed(of.model, start, end))
+            for sums in (chosen.sums, chosen.recent)
+        )
+        seen = analysis.widened(whole, recent)
+        look = _look(of, start, end, now, basis, chosen.sums, seen, attention)
+        seconds = (end - start).total_seconds()
+        return replace(look, effective=EffectiveWindow(chosen.panes, seconds, chosen.stopped_by))
+
+    def prepared(self, conn: Connection, model: Model, version: str) -> Prepared:
+        key = (model.id, version)
+        with self._lock:
+            if key in self._prepared:
+                self._prepared.move_to_end(key)
+                return self._prepared[key]
+        stored = references.get(conn, model, version)
+        basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
+        made = Prepared(stored.statistics, basis)
+        with self._lock:
+            self._prepared[key] = made
+            while len(self._prepared) > MOST_PREPARED:
+                self._prepared.popitem(last=False)
+        return made
+
+
+def subject(conn: Connection, model: Model, version: str | None) -> Subject:
+    """What there is to look at, with what the detectors last said of it."""
+    chosen = chosen_version(model, version)
+    watched = detectors.find(conn, model.id, chosen)
+    return Subject(
+        model,
+        chosen,
+        stream_of(conn, model, chosen),
+        Watch() if watched is None else watched.watch,
+    )
+
+
+def stream_of(conn: Connection, model: Model, version: str) -> Stream:
+    pending = arrivals.pending(conn, model.id, version)
+    return Stream(model.id, version, model.k, model.settings.pane, pending)
+
+
+def chosen_version(model: Model, version: str | None) -> str:
+    chosen = version or model.active_version
+    if chosen is None:
+        raise Conflict(f"model {model.name!r} has no reference yet, so nothing can be estimated")
+    return chosen
+
+
+def comparable(found: Mapping[Kind, Sums], k: int, basis: Basis) -> Sums:
+    """The sums to compare with the reference.
+
+    Predictions with and without softmax rows do not add up as softmax. If most have rows and so
+    has the reference, those count alone; otherwise all count, by their labels.
+    """
+    hard, soft = found.get("hard"), found.get("soft")
+    if soft is not None and basis.soft is not None and (hard is None or hard.n <= soft.n):
+        return soft
+    labels = [Sums(part.counts) for part in (hard, soft) if part is not None]
+    return moments.total(labels) if labels else moments.empty(k, soft=False)
+
+
+def alike(found: Sequence[Mapping[Kind, Sums]], k: int, basis: Basis) -> list[Sums]:
+    """The sums of several panes, all with softmax rows or all without, as all together would be."""
+    everything = panes.added_up(
+        panes.Piece(windows.EPOCH, kind, sums) for one in found for kind, sums in one.items()
+    )
+    if comparable(everything, k, basis).soft is None:
+        return [moments.total([Sums(part.counts) for part in one.values()]) for one in found]
+    return [one.get("soft") or moments.empty(k, soft=True) for one in found]
+
+
+def _look(
+    of: Subject,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    basis: Basis,
+    sums: Sums,
+    seen: Analysis,
+    attention: Attention | None = None,
+) -> Look:
+    attention = of.watch.attention if attention is None else attention
+    least = of.model.settings.alarm.min_effect
+    verdict = judge(seen, least, attention, of.watch.accepted)
+    return Look(of.version, start, end, now, basis, sums, seen, verdict, attention, notes=of.notes)
+
+
+def _end(of: Subject, now: datetime) -> datetime:
+    pane = of.model.settings.pane
+    return windows.pane_start(now, pane) + pane
+
+
+def _span(
+    conn: Connection, of: Subject, window: Window, now: datetime, end: datetime | None
+) -> tuple[datetime, datetime]:
+    model, pane = of.model, of.model.settings.pane
+    match window.kind:
+        case WindowKind.LAST:
+            end = end or _end(of, now)
+            return panes.start_of_last(conn, model.id, of.version, window.count or 0, end), end
+        case WindowKind.VERSION:
+            own = references.summary(conn, model, of.version)
+            # A version beside the active one, a canary, lives from its reference on.
+            live_since = own.activated_at or own.created_at
+            return windows.pane_start(live_since, pane), end or _end(of, now)
+        case _:
+            return windows.span(window, pane, now if end is None else end - pane)
+
+
+def seed(model: Model, start: datetime, end: datetime) -> int:
+    """The same window gives the same resampled p-value, whoever asks."""
+    return hash((model.id, start.timestamp(), end.timestamp())) & 0x7FFFFFFF

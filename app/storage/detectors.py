@@ -1,0 +1,144 @@
+"""Detectors: what each version's watch remembers, bit for bit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.evidence import part_from_json, part_to_json
+from app.domain.watch import Raised, Watch
+from app.stats import sequential
+from app.stats.moments import Counts, Floats
+from app.stats.sequential import State
+from app.storage.tables import detector
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The watch of a version, the start of its newest pane and when predictions last came in."""
+
+    version: str
+    watch: Watch
+    newest: datetime
+    arrived_at: datetime
+
+
+def of_model(conn: Connection, model_id: int) -> dict[str, Watched]:
+    """The watches of all versions of a model that ever had a prediction."""
+    rows = conn.execute(select(detector).where(detector.c.model_id == model_id))
+    return {
+        row.version: Watched(row.version, _from_json(row.state), row.newest, row.arrived_at)
+        for row in rows
+    }
+
+
+def find(conn: Connection, model_id: int, version: str) -> Watched | None:
+    return of_model(conn, model_id).get(version)
+
+
+def put(conn: Connection, model_id: int, watched: Watched) -> None:
+    """Remember the watch instead of what was remembered of it before."""
+    new = insert(detector).values(
+        model_id=model_id,
+        version=watched.version,
+        newest=watched.newest,
+        arrived_at=watched.arrived_at,
+        state=_to_json(watched.watch),
+    )
+    own = ("newest", "arrived_at", "state")
+    conn.execute(
+        new.on_conflict_do_update(
+            index_elements=[detector.c.model_id, detector.c.version],
+            set_={name: new.excluded[name] for name in own},
+        )
+    )
+
+
+def _to_json(watch: Watch) -> dict[str, Any]:
+    """The watch in lists and numbers; `_from_json` gives back every bit of it."""
+    return {
+        "waiting": [part_to_json(part) for part in watch.waiting],
+        "phi": watch.phi,
+        "phi_upper": watch.phi_upper,
+        "newest": watch.newest,
+        "panes": watch.panes,
+        "shift": _state_to_json(watch.shift),
+        "worst": _state_to_json(watch.worst),
+        "monitor": _state_to_json(watch.monitor),
+        "shifted": _raised_to_json(watch.shifted),
+        "violated": _raised_to_json(watch.violated),
+        "confirmed": watch.confirmed,
+        "frozen": None if watch.frozen is None else watch.frozen.tolist(),
+        "accepted": None if watch.accepted is None else watch.accepted.tolist(),
+    }
+
+
+def _from_json(stored: dict[str, Any]) -> Watch:
+    """The watch that `_to_json` wrote."""
+    return Watch(
+        waiting=tuple(part_from_json(part) for part in stored["waiting"]),
+        phi=stored["phi"],
+        phi_upper=stored["phi_upper"],
+        newest=stored["newest"],
+        panes=stored["panes"],
+        shift=_state_from_json(stored["shift"]),
+        worst=_state_from_json(stored["worst"]),
+        monitor=_state_from_json(stored["monitor"]),
+        shifted=_raised_from_json(stored["shifted"]),
+        violated=_raised_from_json(stored["violated"]),
+        confirmed=stored["confirmed"],
+        frozen=_floats(stored["frozen"]),
+        accepted=_floats(stored["accepted"]),
+    )
+
+
+def _raised_to_json(raised: Raised | None) -> dict[str, Any] | None:
+    if raised is None:
+        return None
+    return {
+        "at": raised.at,
+        "onset": raised.onset,
+        "bet": raised.bet,
+        "statistic": raised.statistic,
+        "before": sequential.to_json(raised.before),
+        "part": part_to_json(raised.part),
+        "opens": raised.opens,
+        "quiet_panes": raised.quiet_panes,
+        "quiet": raised.quiet.tolist(),
+    }
+
+
+def _raised_from_json(stored: dict[str, Any] | None) -> Raised | None:
+    if stored is None:
+        return None
+    return Raised(
+        at=stored["at"],
+        onset=stored["onset"],
+        bet=stored["bet"],
+        statistic=stored["statistic"],
+        before=sequential.from_json(stored["before"]),
+        part=part_from_json(stored["part"]),
+        opens=stored["opens"],
+        quiet_panes=stored["quiet_panes"],
+        quiet=_counts(stored["quiet"]),
+    )
+
+
+def _state_to_json(state: State | None) -> dict[str, Any] | None:
+    return None if state is None else sequential.to_json(state)
+
+
+def _state_from_json(stored: dict[str, Any] | None) -> State | None:
+    return None if stored is None else sequential.from_json(stored)
+
+
+def _counts(values: Sequence[int]) -> Counts:
+    return np.array(values, dtype=np.int64)
+
+
+def _floats(values: Sequence[float] | None) -> Floats | None:
+    return None if values is None else np.array(values, dtype=np.float64)

@@ -1,0 +1,194 @@
+"""Evaluations: what each look at each window found, and what late predictions made of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.evaluation import (
+    AccuracyNow,
+    AssumptionFound,
+    EffectiveWindow,
+    Evaluation,
+    GroupShare,
+    LabelColumns,
+    Result,
+    Significance,
+)
+from app.domain.verdict import Attention, Verdict
+from app.domain.window import LONGEST_STRIDE
+from app.storage.tables import evaluation
+
+
+def put(conn: Connection, model_id: int, some: Sequence[Evaluation]) -> None:
+    """Keep evaluations; one of the same slot and revision takes the place of the one before."""
+    if not some:
+        return
+    new = insert(evaluation)
+    changing = ("start", "end", "n", "verdict", "evaluated_at", "outdated", "result")
+    conn.execute(
+        new.on_conflict_do_update(
+            index_elements=["model_id", "version", "window", "slot", "revision"],
+            set_={name: new.excluded[name] for name in changing},
+        ),
+        [{"model_id": model_id, **_values(one)} for one in some],
+    )
+
+
+def latest(conn: Connection, model_id: int, version: str, window: str) -> Evaluation | None:
+    """The newest evaluation of a window."""
+    row = conn.execute(
+        select(evaluation)
+        .where(
+            evaluation.c.model_id == model_id,
+            evaluation.c.version == version,
+            evaluation.c.window == window,
+        )
+        .order_by(evaluation.c.slot.desc(), evaluation.c.revision.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else _evaluation(row)
+
+
+def page(
+    conn: Connection,
+    model_id: int,
+    version: str,
+    window: str,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    before: tuple[datetime, int] | None = None,
+    all_revisions: bool = False,
+    limit: int = 50,
+) -> list[Evaluation]:
+    """Up to `limit` evaluations whose window ended in a span of time, newest first."""
+    place = tuple_(evaluation.c.slot, evaluation.c.revision)
+    query = select(evaluation).where(
+        evaluation.c.model_id == model_id,
+        evaluation.c.version == version,
+        evaluation.c.window == window,
+    )
+    if start is not None:
+        query = query.where(evaluation.c.end > start)
+    if end is not None:
+        query = query.where(evaluation.c.end <= end)
+    if before is not None:
+        query = query.where(place < before)
+    if not all_revisions:
+        query = query.where(_is_last_revision())
+    rows = conn.execute(
+        query.order_by(evaluation.c.slot.desc(), evaluation.c.revision.desc()).limit(limit)
+    )
+    return [_evaluation(row) for row in rows]
+
+
+def _is_last_revision() -> Any:
+    other = evaluation.alias()
+    newest = (
+        select(func.max(other.c.revision))
+        .where(
+            other.c.model_id == evaluation.c.model_id,
+            other.c.version == evaluation.c.version,
+            other.c.window == evaluation.c.window,
+            other.c.slot == evaluation.c.slot,
+        )
+        .scalar_subquery()
+    )
+    return evaluation.c.revision == newest
+
+
+def outdate(conn: Connection, model_id: int, version: str, first: datetime, last: datetime) -> None:
+    """Mark the evaluations that looked at panes between these two: more has been added to some."""
+    conn.execute(
+        update(evaluation)
+        .where(
+            evaluation.c.model_id == model_id,
+            evaluation.c.version == version,
+            # Only what lets the planner leave partitions out: a slot ends after its window does.
+            evaluation.c.slot > first - LONGEST_STRIDE,
+            evaluation.c.start <= last,
+            evaluation.c.end > first,
+            _is_last_revision(),
+        )
+        .values(outdated=True)
+    )
+
+
+def outdated(conn: Connection, model_id: int, version: str, limit: int) -> list[Evaluation]:
+    """Evaluations that came to look at fewer predictions than there are, the newest first."""
+    rows = conn.execute(
+        select(evaluation)
+        .where(
+            evaluation.c.model_id == model_id,
+            evaluation.c.version == version,
+            evaluation.c.outdated,
+            _is_last_revision(),
+        )
+        .order_by(evaluation.c.slot.desc())
+        .limit(limit)
+    )
+    return [_evaluation(row) for row in rows]
+
+
+def _values(one: Evaluation) -> dict[str, Any]:
+    plain = asdict(one.result)
+    return {
+        "version": one.version,
+        "window": one.window,
+        "slot": one.slot,
+        "revision": one.revision,
+        "start": one.start,
+        "end": one.end,
+        "n": plain.pop("n"),
+        "verdict": plain.pop("verdict"),
+        "evaluated_at": one.evaluated_at,
+        "outdated": False,
+        "result": plain,
+    }
+
+
+def _evaluation(row: Row[Any]) -> Evaluation:
+    return Evaluation(
+        version=row.version,
+        window=row.window,
+        start=row.start,
+        end=row.end,
+        evaluated_at=row.evaluated_at,
+        result=_result(row.n, row.verdict, row.result),
+        slot=row.slot,
+        revision=row.revision,
+        outdated=row.outdated,
+    )
+
+
+def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
+    accuracy, assumption = stored["accuracy"], stored["assumption"]
+    effective = stored["effective"]
+    return Result(
+        n=n,
+        verdict=Verdict(verdict),
+        attention=Attention(stored["attention"]),
+        status=tuple(stored["status"]),
+        method=stored["method"],
+        labels=_columns(stored["labels"]),
+        groups=tuple(
+            GroupShare(tuple(one["labels"]), one["q"], one["q_lower"], one["q_upper"])
+            for one in stored["groups"]
+        ),
+        tests=tuple(Significance(**one) for one in stored["tests"]),
+        total_variation=stored["total_variation"],
+        accuracy=None if accuracy is None else AccuracyNow(**accuracy),
+        assumption=None if assumption is None else AssumptionFound(**assumption),
+        effective=None if effective is None else EffectiveWindow(**effective),
+    )
+
+
+def _columns(stored: Mapping[str, Any]) -> LabelColumns:
+    columns: dict[str, Any] = {
+        name: None if values is None else tuple(values) for name, values in stored.items()
+    }
+    return LabelColumns(**columns)

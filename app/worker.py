@@ -1,0 +1,120 @@
+"""The worker: call the verbs until told to stop.
+
+One thread evaluates and a few deliver, because a receiver may take its time. Being told by the
+database what became due only shortens the wait; asking every so often is what it rests on. Any
+number of workers share the work.
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from app import deliver
+from app.config import Settings
+from app.deliver import Sender
+from app.errors import Unavailable
+from app.evaluate.due import Worker
+from app.storage.db import Database
+from app.storage.listen import listen
+from app.storage.models import CHANNEL
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+# After the database went away, or a surprise.
+PAUSE_SECONDS = 1.0
+DELIVERERS = 4
+# What is under way gets this long to finish when we are told to stop.
+GRACE_SECONDS = 25.0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Loops:
+    """Threads that each do one kind of work, one unit after the other, as long as there is any."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+        self._stop = threading.Event()
+        self._due = threading.Event()
+        self._queued = threading.Event()
+        work = Worker(database, settings.public_url)
+        send = Sender()
+
+        def evaluate_next() -> bool:
+            worked = work.evaluate_next(now())
+            if worked:
+                # It may have queued a notice.
+                self._queued.set()
+            return worked
+
+        def deliver_next() -> bool:
+            return deliver.deliver_next(database, settings, send, now)
+
+        self._threads = [
+            threading.Thread(target=self._listen, name="listen", daemon=True),
+            threading.Thread(target=self._loop, args=[evaluate_next, self._due], name="evaluate"),
+            *(
+                threading.Thread(target=self._loop, args=[deliver_next, self._queued], name=name)
+                for name in (f"deliver-{i}" for i in range(DELIVERERS))
+            ),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        log.info("worker started")
+
+    def stop(self) -> None:
+        """Finish what is under way, and nothing more."""
+        self._stop.set()
+        self._due.set()
+        self._queued.set()
+        for thread in self._threads:
+            if not thread.daemon:
+                thread.join(GRACE_SECONDS)
+        log.info("worker stopped")
+
+    def wait(self) -> None:
+        self._stop.wait()
+
+    def ask_to_stop(self) -> None:
+        self._stop.set()
+
+    def _loop(self, step: Callable[[], bool], wake: threading.Event) -> None:
+        while not self._stop.is_set():
+            try:
+                worked = step()
+            except Unavailable as error:
+                log.warning("cannot work, trying again error=%s", error)
+                self._stop.wait(PAUSE_SECONDS)
+                continue
+            except Exception:
+                log.exception("step failed")
+                self._stop.wait(PAUSE_SECONDS)
+                continue
+            if not worked:
+                wake.wait(POLL_SECONDS)
+                wake.clear()
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                listen(self._database.url, CHANNEL, self._due.set, self._stop.is_set)
+            except Unavailable:
+                self._stop.wait(PAUSE_SECONDS)
+
+
+def run(settings: Settings, database: Database) -> None:
+    """Work until SIGTERM or SIGINT, then finish what is under way."""
+    loops = Loops(settings, database)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loops.ask_to_stop())
+    loops.start()
+    loops.wait()
+    loops.stop()
