@@ -106,39 +106,35 @@ class Alarms:
         return after
 
     def _tell(self, changed: Alarm, change: Change, at: datetime, estimate: Estimate) -> Alarm:
-        if self._silenced(changed, at):
+        # Whoever was told that it began must hear that it is over, silence or not: an incident that
+        # was opened somewhere would otherwise stay open.
+        if change.event is not Event.RESOLVED and self._silenced(changed, at):
             return changed
-        queue_notice(self.conn, self.model.name, changed, change, estimate(), at, self.public_url)
+        notice = self._notice(changed, change, at, estimate())
+        deliveries.queue(self.conn, notice, change.event, changed.id, at)
         if change.event is not Event.FIRING:
             return changed
         return alarms.put(self.conn, self.model.id, replace(changed, notified_at=at))
 
+    def _notice(
+        self, alarm: Alarm, change: Change, at: datetime, estimate: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        root = self.public_url.rstrip("/")
+        renotify = self.model.settings.alarm.renotify.total_seconds()
+        shown = domain.described(alarm, self.model.name, slim=True)
+        return {
+            "type": change.event,
+            "timestamp": rfc_3339(at),
+            "data": {
+                "alarm": {**shown, "renotify_seconds": renotify},
+                "estimate": estimate,
+                "reason": change.reason,
+                "links": {
+                    "page": f"{root}/models/{self.model.name}",
+                    "api": f"{root}/v1/alarms/{alarm.id}",
+                },
+            },
+        }
+
     def _silenced(self, alarm: Alarm, at: datetime) -> bool:
         return any(one.covers(self.model.name, alarm, at) for one in self.silences)
-
-
-def queue_notice(
-    conn: Connection,
-    model: str,
-    alarm: Alarm,
-    change: Change,
-    estimate: Mapping[str, Any] | None,
-    at: datetime,
-    public_url: str,
-) -> int:
-    """Put a notice on its way to every webhook that wants it; says to how many."""
-    root = public_url.rstrip("/")
-    notice = {
-        "type": change.event,
-        "timestamp": rfc_3339(at),
-        "data": {
-            "alarm": domain.described(alarm, model, slim=True),
-            "estimate": estimate,
-            "reason": change.reason,
-            "links": {
-                "page": f"{root}/models/{model}",
-                "api": f"{root}/v1/alarms/{alarm.id}",
-            },
-        },
-    }
-    return deliveries.queue(conn, notice, change.event, alarm.id, at)
