@@ -188,6 +188,8 @@ def _waits_for(
     alarm: Alarm, sign: Sign, policy: AlarmPolicy, now: datetime, resolved_before: datetime | None
 ) -> str | None:
     """Why the alarm does not fire yet."""
+    if not sign.seen:
+        return "there is no sign of it at the moment"
     if not sign.grave:
         return "too small to matter yet"
     if now - alarm.since < policy.min_duration:

@@ -181,3 +181,38 @@ def test_the_order_of_labels_does_not_matter(k: int, seed: int) -> None:
         before, after = getattr(one.labels, field.name), getattr(other.labels, field.name)
         assert after == pytest.approx(before[order], abs=1e-6, nan_ok=True)
     assert other.tests[0].p_value == pytest.approx(one.tests[0].p_value, abs=1e-9)
+
+
+def test_intervals_of_an_adaptive_window_reach_over_those_of_its_newest_quarter() -> None:
+    whole = analysis.analyse(TWO, Sums(np.array([500, 500])))
+    recent = analysis.analyse(TWO, Sums(np.array([100, 150])))
+
+    found = analysis.widened(whole, recent)
+
+    assert found.labels is not None
+    assert whole.labels is not None
+    assert recent.labels is not None
+    assert found.labels.q.tolist() == whole.labels.q.tolist()
+    for name, hull in (("lower", np.minimum), ("upper", np.maximum)):
+        for letter in "qw":
+            bounds = [getattr(one.labels, f"{letter}_{name}") for one in (whole, recent)]
+            assert getattr(found.labels, f"{letter}_{name}").tolist() == hull(*bounds).tolist()
+
+
+def test_groups_are_widened_too() -> None:
+    counts = np.array([[80, 75, 5], [75, 80, 5], [5, 5, 90]])
+    merged = analysis.basis(references.from_confusion(10 * counts))
+    whole = analysis.analyse(merged, Sums(np.array([400, 400, 200])))
+    recent = analysis.analyse(merged, Sums(np.array([60, 60, 80])))
+
+    found = analysis.widened(whole, recent)
+
+    assert len(found.groups) == len(whole.groups) > 0
+    assert found.groups[0].lower == min(whole.groups[0].lower, recent.groups[0].lower)
+    assert found.groups[0].upper == max(whole.groups[0].upper, recent.groups[0].upper)
+
+
+def test_nothing_is_widened_by_nothing() -> None:
+    none = analysis.analyse(TWO, Sums(np.array([0, 0])))
+
+    assert analysis.widened(none, none) is none

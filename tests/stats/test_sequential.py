@@ -124,3 +124,27 @@ def test_more_evidence_is_never_less() -> None:
 
     assert all(a < b for a, b in pairwise(grown))
     assert (grown >= log_m).all()
+
+
+WEIGHTS = np.log([0.5, 0.5])
+
+
+def test_a_pane_in_parts_lets_one_gambler_in() -> None:
+    log_e = np.log([[2.0, 0.5], [3.0, 0.5]])
+
+    first = sequential.advance(
+        sequential.fresh(2, np.zeros(0), np.zeros(0)), log_e[0], WEIGHTS, 9.0
+    )
+    both = sequential.advance(first, log_e[1], WEIGHTS, 9.0, opens=False)
+
+    assert np.exp(both.log_m) == pytest.approx([6.0, 0.25])
+
+
+def test_what_is_remembered_fades_once_a_pane() -> None:
+    half_lives = np.array([1.0, 0.0])
+    recent = np.array([[8.0], [0.0]])
+
+    opened = sequential.remember(recent, np.array([1.0]), half_lives)
+    more = sequential.remember(opened, np.array([2.0]), half_lives, opens=False)
+
+    assert more.tolist() == [[7.0], [0.0]]

@@ -118,3 +118,15 @@ def test_no_counts_give_anything_but_finite_evidence(confusion: Counts, six: lis
 
     for part in (state.recent, state.log_m, state.cusum):
         assert np.isfinite(part).all()
+
+
+def test_waiting_within_a_pane_adds_nothing() -> None:
+    """Where the bet is no bet, more of the same pane leaves the evidence as it is."""
+    reference = from_confusion(np.array([[90, 10], [10, 90]]))
+    detector = worst_case.prepare(reference, 1000.0)
+    opened = worst_case.step(detector, worst_case.start(detector), np.array([5, 5]))
+
+    more = worst_case.step(detector, opened, np.array([5, 5]), opens=False)
+
+    adaptive = slice(detector.bets.size, None)
+    assert more.log_m[adaptive].tolist() == opened.log_m[adaptive].tolist()
