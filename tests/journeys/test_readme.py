@@ -53,6 +53,8 @@ def test_the_worked_example_gives_what_the_readme_says(tmp_path: Path) -> None:
         server.stop()
 
     assert shown is not None
-    assert len(answers) == 4
-    found = rounded(json.loads(answers[-1]))
+    *_, estimate, webhook = answers
+    assert len(answers) == 5
+    found = rounded(json.loads(estimate))
     assert shown_in(json.loads(shown[1]), found), found
+    assert json.loads(webhook)["secret"].startswith("whsec_")
