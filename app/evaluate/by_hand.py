@@ -3,7 +3,6 @@
 Each takes the model's lock, so that no evaluation steps the same alarm at the same time.
 """
 
-from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -13,14 +12,13 @@ from app.domain import watch as watching
 from app.domain.alarm import Alarm, AlarmKind
 from app.domain.model import Model
 from app.domain.times import of_mark
-from app.domain.watch import Detectors
+from app.domain.watch import Detectors, Watch
 from app.errors import Conflict, NotFound
 from app.evaluate.look import Evaluator, subject
 from app.evaluate.tell import Alarms
 from app.storage import alarms, detectors, models, panes
 from app.storage.alarms import Owned
 from app.storage.db import Connection
-from app.storage.detectors import Watched
 
 
 def acknowledge(
@@ -43,13 +41,12 @@ def resolve(
 ) -> Owned:
     """Somebody says that it is over. If it is not, the detectors will say so again."""
     model, told, alarm = _locked(conn, alarm_id, public_url, now)
-    watched = _watched(conn, model, alarm)
-    own = _own(conn, evaluator, model, alarm.version)
+    watch = _watch(conn, model, alarm)
     if alarm.kind is AlarmKind.SHIFT:
-        watch = watching.without_shift(watched.watch, own)
+        watch = watching.without_shift(watch, _own(conn, evaluator, model, alarm.version))
     else:
-        watch = watching.without_violation(watched.watch)
-    detectors.put(conn, model.id, replace(watched, watch=watch))
+        watch = watching.without_violation(watch)
+    detectors.put(conn, model.id, alarm.version, watch)
     changed, change = domain.resolve(alarm, f"resolved by {by}", now)
     return _owned(model, told.apply(changed, change, now, _no_estimate, by=by, note=note))
 
@@ -65,8 +62,8 @@ def accept(
 ) -> Owned:
     """Somebody says that the mix since the onset is the new normal."""
     model, told, alarm = _locked(conn, alarm_id, public_url, now)
-    watched = _watched(conn, model, alarm)
-    raised = watched.watch.shifted
+    watch = _watch(conn, model, alarm)
+    raised = watch.shifted
     if alarm.kind is not AlarmKind.SHIFT or raised is None:
         raise Conflict(
             f"alarm {alarm_id} is about more than the mix of predictions: what the model makes of "
@@ -82,8 +79,7 @@ def accept(
     )
     seen = np.zeros(model.k, dtype=np.int64) if since is None else since
     mix = look.basis.hard.diagnosis.nu if look.analysis.labels is None else look.analysis.labels.q
-    watch = watching.accept(watched.watch, own, seen, mix)
-    detectors.put(conn, model.id, replace(watched, watch=watch))
+    detectors.put(conn, model.id, alarm.version, watching.accept(watch, own, seen, mix))
     changed, change = domain.resolve(alarm, f"accepted as the new normal by {by}", now)
     return _owned(model, told.apply(changed, change, now, _no_estimate, by=by, note=note))
 
@@ -103,7 +99,7 @@ def _locked(
     return model, Alarms.of(conn, model, public_url, now), alarm
 
 
-def _watched(conn: Connection, model: Model, alarm: Alarm) -> Watched:
+def _watch(conn: Connection, model: Model, alarm: Alarm) -> Watch:
     found = detectors.find(conn, model.id, alarm.version)
     if alarm.kind in domain.BLIND or found is None:
         raise Conflict(

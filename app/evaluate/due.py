@@ -15,12 +15,13 @@ import numpy as np
 
 from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
+from app.domain import watch as watching
 from app.domain import window as windows
 from app.domain.alarm import NO_SIGN, AlarmKind, Sign
 from app.domain.evaluation import Evaluation
 from app.domain.model import Model
 from app.domain.times import of_mark
-from app.domain.watch import CountsBetween, Detectors, Turn, Watch, advance, detectors
+from app.domain.watch import CountsBetween, Detectors, Turn, Watch, advance
 from app.domain.window import LONGEST_STRIDE, Window, WindowKind
 from app.errors import Unavailable
 from app.evaluate import signs
@@ -28,11 +29,19 @@ from app.evaluate.look import Evaluator, Subject, stream_of
 from app.evaluate.signs import Scene
 from app.evaluate.tell import Alarms
 from app.stats.moments import Counts
-from app.storage import arrivals, evaluations, models, panes, partitions, references, rollups
-from app.storage import detectors as watches
+from app.storage import (
+    arrivals,
+    detectors,
+    evaluations,
+    models,
+    panes,
+    partitions,
+    references,
+    rollups,
+)
 from app.storage.arrivals import Arrivals
 from app.storage.db import Connection, Database
-from app.storage.detectors import Watched
+from app.storage.detectors import Seen
 from app.storage.models import AT_MOST_EVERY
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
@@ -61,7 +70,7 @@ class Step:
     model: Model
     evaluated_at: datetime | None
     taken: Mapping[str, Arrivals]
-    watched: dict[str, Watched]
+    seen: dict[str, Seen]
     alarms: Alarms
     keep: Keep
     now: datetime
@@ -87,7 +96,7 @@ class Step:
         reach = windows.longest(self.model.settings.windows) + self.pane
         moving = {
             version
-            for version, own in self.watched.items()
+            for version, own in self.seen.items()
             if own.newest + reach >= self.now or not self._is_blind_or_calm(version)
         }
         # Where there is a watch or an arrival there is a reference: it is never forgotten alone.
@@ -152,7 +161,7 @@ class Worker:
             model,
             evaluated_at,
             taken,
-            watches.of_model(conn, model.id),
+            detectors.seen(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
             now,
@@ -183,25 +192,28 @@ class Worker:
         self, step: Step, stream: Stream, own: Detectors, fresh: Arrivals | None
     ) -> tuple[Watch, list[Turn]]:
         """Feed the detectors what came in, and write down what they make of it."""
-        before = step.watched.get(stream.version)
-        watch = Watch() if before is None else before.watch
+        watch = detectors.find(step.conn, step.model.id, stream.version) or Watch()
         if fresh is None:
             return watch, []
         self._forget_what_changed(step, stream, fresh)
         between = _counts_between(step.conn, stream)
         watch, turns = advance(watch, own, fresh.parts, step.model.settings.alarm, between)
-        newest = of_mark(fresh.parts[-1].mark)
-        if before is not None:
-            newest = max(newest, before.newest)
-        watched = Watched(stream.version, watch, newest, fresh.arrived_at)
-        watches.put(step.conn, step.model.id, watched)
-        step.watched[stream.version] = watched
+        newest, before = of_mark(fresh.parts[-1].mark), step.seen.get(stream.version)
+        when = Seen(newest if before is None else max(newest, before.newest), fresh.arrived_at)
+        detectors.put(step.conn, step.model.id, stream.version, watch, when)
+        step.seen[stream.version] = when
         return watch, turns
 
     def _forget_what_changed(self, step: Step, stream: Stream, fresh: Arrivals) -> None:
         starts = [of_mark(part.mark) for part in fresh.parts]
         rollups.drop(step.conn, stream, starts)
-        evaluations.outdate(step.conn, step.model.id, stream.version, starts[0], starts[-1])
+        first_slots = {
+            window.name: windows.slot(window, step.pane, starts[0] + step.pane)
+            for window in step.model.settings.windows
+        }
+        evaluations.outdate(
+            step.conn, step.model.id, stream.version, first_slots, starts[0], starts[-1]
+        )
 
     def _look_at_windows(
         self, step: Step, subject: Subject, fresh: Arrivals | None
@@ -289,7 +301,7 @@ class Worker:
         if version is None:
             return None
         policy = step.model.settings.alarm
-        arrived = {own: one.arrived_at for own, one in step.watched.items()}
+        arrived = {own: one.arrived_at for own, one in step.seen.items()}
         arrived |= {own: one.arrived_at for own, one in step.taken.items()}
         stopped, first = signs.ingest_stopped(arrived, policy, step.now)
         live_since = references.active_since(step.conn, step.model)
@@ -308,7 +320,7 @@ class Worker:
             if len(self._detectors) >= 256:
                 self._detectors.clear()
             prepared = self.evaluator.prepared(conn, model, version)
-            self._detectors[key] = detectors(prepared.reference, arl)
+            self._detectors[key] = watching.detectors(prepared.reference, arl)
         return self._detectors[key]
 
     def _ensure_partitions(self, conn: Connection, keep: Keep, now: datetime) -> set[Partition]:

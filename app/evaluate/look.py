@@ -208,13 +208,8 @@ class Evaluator:
 def subject(conn: Connection, model: Model, version: str | None) -> Subject:
     """What there is to look at, with what the detectors last said of it."""
     chosen = chosen_version(model, version)
-    watched = detectors.find(conn, model.id, chosen)
-    return Subject(
-        model,
-        chosen,
-        stream_of(conn, model, chosen),
-        Watch() if watched is None else watched.watch,
-    )
+    watch = detectors.find(conn, model.id, chosen) or Watch()
+    return Subject(model, chosen, stream_of(conn, model, chosen), watch)
 
 
 def stream_of(conn: Connection, model: Model, version: str) -> Stream:

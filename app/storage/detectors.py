@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.evidence import part_from_json, part_to_json
@@ -18,38 +18,47 @@ from app.storage.tables import detector
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """The watch of a version, the start of its newest pane and when predictions last came in."""
+class Seen:
+    """The start of a version's newest pane, and when predictions of it last came in."""
 
-    version: str
-    watch: Watch
     newest: datetime
     arrived_at: datetime
 
 
-def of_model(conn: Connection, model_id: int) -> dict[str, Watched]:
-    """The watches of all versions of a model that ever had a prediction."""
-    rows = conn.execute(select(detector).where(detector.c.model_id == model_id))
-    return {
-        row.version: Watched(row.version, _from_json(row.state), row.newest, row.arrived_at)
-        for row in rows
-    }
-
-
-def find(conn: Connection, model_id: int, version: str) -> Watched | None:
-    return of_model(conn, model_id).get(version)
-
-
-def put(conn: Connection, model_id: int, watched: Watched) -> None:
-    """Remember the watch instead of what was remembered of it before."""
-    new = insert(detector).values(
-        model_id=model_id,
-        version=watched.version,
-        newest=watched.newest,
-        arrived_at=watched.arrived_at,
-        state=_to_json(watched.watch),
+def seen(conn: Connection, model_id: int) -> dict[str, Seen]:
+    """Of all versions of a model that ever had a prediction, when they had it."""
+    rows = conn.execute(
+        select(detector.c.version, detector.c.newest, detector.c.arrived_at).where(
+            detector.c.model_id == model_id
+        )
     )
-    own = ("newest", "arrived_at", "state")
+    return {row.version: Seen(row.newest, row.arrived_at) for row in rows}
+
+
+def find(conn: Connection, model_id: int, version: str) -> Watch | None:
+    """The watch of a version; None before its first prediction."""
+    stored = conn.execute(
+        select(detector.c.state).where(
+            detector.c.model_id == model_id, detector.c.version == version
+        )
+    ).scalar_one_or_none()
+    return None if stored is None else _from_json(stored)
+
+
+def put(
+    conn: Connection, model_id: int, version: str, watch: Watch, when: Seen | None = None
+) -> None:
+    """Remember a watch instead of what was remembered of it before, and `when` it was fed."""
+    own: dict[str, Any] = {"state": _to_json(watch)}
+    if when is None:
+        conn.execute(
+            update(detector)
+            .where(detector.c.model_id == model_id, detector.c.version == version)
+            .values(**own)
+        )
+        return
+    own |= {"newest": when.newest, "arrived_at": when.arrived_at}
+    new = insert(detector).values(model_id=model_id, version=version, **own)
     conn.execute(
         new.on_conflict_do_update(
             index_elements=[detector.c.model_id, detector.c.version],

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, tuple_, update
+from sqlalchemy import Connection, Row, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.evaluation import (
@@ -19,7 +19,6 @@ from app.domain.evaluation import (
     Significance,
 )
 from app.domain.verdict import Attention, Verdict
-from app.domain.window import LONGEST_STRIDE
 from app.storage.tables import evaluation
 
 
@@ -35,6 +34,25 @@ def put(conn: Connection, model_id: int, some: Sequence[Evaluation]) -> None:
             set_={name: new.excluded[name] for name in changing},
         ),
         [{"model_id": model_id, **_values(one)} for one in some],
+    )
+    for one in some:
+        if one.revision > 1:
+            _supersede(conn, model_id, one)
+
+
+def _supersede(conn: Connection, model_id: int, by: Evaluation) -> None:
+    """What has been revised needs no second revision."""
+    conn.execute(
+        update(evaluation)
+        .where(
+            evaluation.c.model_id == model_id,
+            evaluation.c.version == by.version,
+            evaluation.c.window == by.window,
+            evaluation.c.slot == by.slot,
+            evaluation.c.revision < by.revision,
+            evaluation.c.outdated,
+        )
+        .values(outdated=False)
     )
 
 
@@ -101,15 +119,30 @@ def _is_last_revision() -> Any:
     return evaluation.c.revision == newest
 
 
-def outdate(conn: Connection, model_id: int, version: str, first: datetime, last: datetime) -> None:
-    """Mark the evaluations that looked at panes between these two: more has been added to some."""
+def outdate(
+    conn: Connection,
+    model_id: int,
+    version: str,
+    first_slots: Mapping[str, datetime],
+    first: datetime,
+    last: datetime,
+) -> None:
+    """Mark the evaluations that looked at panes between these two: more has been added to some.
+
+    Of each window named, those in slots from the one given on: others ended before, and to say so
+    keeps the search short however long the history is.
+    """
     conn.execute(
         update(evaluation)
         .where(
             evaluation.c.model_id == model_id,
             evaluation.c.version == version,
-            # Only what lets the planner leave partitions out: a slot ends after its window does.
-            evaluation.c.slot > first - LONGEST_STRIDE,
+            or_(
+                *(
+                    (evaluation.c.window == window) & (evaluation.c.slot >= slot)
+                    for window, slot in first_slots.items()
+                )
+            ),
             evaluation.c.start <= last,
             evaluation.c.end > first,
             _is_last_revision(),

@@ -216,6 +216,13 @@ evaluation = Table(
     PrimaryKeyConstraint(
         "model_id", "version", "window", "slot", "revision", name="evaluation_pkey"
     ),
+    Index(
+        "evaluation_outdated_idx",
+        "model_id",
+        "version",
+        "slot",
+        postgresql_where=text("outdated"),
+    ),
     postgresql_partition_by="RANGE (slot)",
 )
 

@@ -102,6 +102,7 @@ CREATE TABLE evaluation (
         'no_data', 'insufficient_data', 'no_shift', 'label_shift', 'not_label_shift',
         'undetermined'))
 ) PARTITION BY RANGE (slot);
+CREATE INDEX evaluation_outdated_idx ON evaluation (model_id, version, slot) WHERE outdated;
 """
 
 ALARM = """

@@ -37,7 +37,8 @@ def shown_in(shown: Any, found: Any) -> bool:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's example needs curl")
 def test_the_worked_example_gives_what_the_readme_says(tmp_path: Path) -> None:
-    commands = re.findall(r"```\n(.*?)```", README.partition("## In production")[0], re.S)
+    text = re.sub(r"```json\n.*?```", "", README.partition("## In production")[0], flags=re.S)
+    commands = re.findall(r"```\n(.*?)```", text, re.S)
     shown = re.search(r"```json\n(.*?)```", README, re.S)
 
     with Server("serve", SHIFTWATCH_DATA_DIR=str(tmp_path / "data")) as server:
