@@ -54,6 +54,11 @@ class Detectors:
     worst: WorstCaseDetector
     monitor: AssumptionMonitor | None
 
+    @property
+    def size(self) -> int:
+        """About how many numbers they hold: two dictionaries of bets are most of it."""
+        return 2 * (self.shift.bets.tilt.size + self.shift.bets.strides.size)
+
 
 def detectors(reference: Reference, arl: float) -> Detectors:
     """The detectors of a version that together raise one false alarm in `arl` panes or less.

@@ -26,6 +26,7 @@ from app.domain.window import LONGEST_STRIDE, Window, WindowKind
 from app.errors import Unavailable
 from app.evaluate import signs
 from app.evaluate.look import Evaluator, Subject, stream_of
+from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
 from app.evaluate.tell import Alarms
 from app.stats.moments import Counts
@@ -57,6 +58,9 @@ MOST_REVISED = 40
 SETTLED_PANES = 2
 
 DAY = timedelta(days=1)
+
+# Detectors are remembered as long as they hold no more numbers than this together.
+MOST_DETECTORS = 5_000_000
 
 OVER = Sign(seen=False, over=True, reason="the old mix is back")
 CONFIDENT_AGAIN = Sign(seen=False, over=True, reason="the model's confidence is as it was")
@@ -121,7 +125,9 @@ class Worker:
     public_url: str
     evaluator: Evaluator = field(default_factory=Evaluator)
     on_failure: Callable[[], None] = lambda: None
-    _detectors: dict[tuple[int, str, float], Detectors] = field(default_factory=dict, init=False)
+    _detectors: Remembered[tuple[int, str, float], Detectors] = field(
+        default_factory=lambda: Remembered(MOST_DETECTORS, lambda own: own.size), init=False
+    )
     _known_partitions: set[Partition] = field(default_factory=set, init=False)
 
     def evaluate_next(self, now: datetime) -> bool:
@@ -315,13 +321,10 @@ class Worker:
         return min(filter(None, (first, second, step.alarms.next_reminder())), default=None)
 
     def _own_detectors(self, conn: Connection, model: Model, version: str, arl: float) -> Detectors:
-        key = (model.id, version, arl)
-        if key not in self._detectors:
-            if len(self._detectors) >= 256:
-                self._detectors.clear()
-            prepared = self.evaluator.prepared(conn, model, version)
-            self._detectors[key] = watching.detectors(prepared.reference, arl)
-        return self._detectors[key]
+        def prepare() -> Detectors:
+            return watching.detectors(self.evaluator.prepared(conn, model, version).reference, arl)
+
+        return self._detectors.get((model.id, version, arl), prepare)
 
     def _ensure_partitions(self, conn: Connection, keep: Keep, now: datetime) -> set[Partition]:
         """Make the partitions that may be written to and are not known to be there."""

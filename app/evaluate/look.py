@@ -1,10 +1,8 @@
 """Look at a window of a version's panes: add them up, analyse, judge."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Lock
 
 from app.domain import evaluation as evaluations
 from app.domain import window as windows
@@ -14,6 +12,7 @@ from app.domain.verdict import Attention, Verdict, judge
 from app.domain.watch import Watch
 from app.domain.window import Window, WindowKind
 from app.errors import Conflict
+from app.evaluate.remembered import Remembered
 from app.stats import adaptive, analysis, moments
 from app.stats.analysis import Analysis, Basis
 from app.stats.moments import Sums
@@ -23,8 +22,9 @@ from app.storage.db import Connection
 from app.storage.panes import Kind
 from app.storage.rollups import Keep, Stream
 
-# Preparing a reference takes milliseconds for ten labels, and seconds for a thousand.
-MOST_PREPARED = 64
+# Preparing a reference takes milliseconds for ten labels, and seconds for a thousand. As many are
+# remembered as have this many numbers together: thousands of the former, one of the latter.
+MOST_PREPARED = 20_000_000
 # How far back an adaptive window looks, in panes that hold predictions.
 ADAPTIVE_REACH = 512
 
@@ -104,15 +104,21 @@ class Prepared:
     reference: Reference
     basis: Basis
 
+    @property
+    def size(self) -> int:
+        """About how many numbers it holds."""
+        soft = self.reference.soft
+        held = 0 if soft is None else soft.outer.size + soft.cells.size + soft.code_counts.size
+        return 4 * self.reference.counts.size + 3 * held
+
 
 @dataclass(slots=True)
 class Evaluator:
     """Looks at spans of panes; remembers what it prepared of references, which never change."""
 
-    _prepared: OrderedDict[tuple[int, str], Prepared] = field(
-        default_factory=OrderedDict, init=False
+    _prepared: Remembered[tuple[int, str], Prepared] = field(
+        default_factory=lambda: Remembered(MOST_PREPARED, lambda one: one.size), init=False
     )
-    _lock: Lock = field(default_factory=Lock, init=False)
 
     def window(
         self, conn: Connection, model: Model, version: str | None, window: Window, now: datetime
@@ -190,19 +196,12 @@ class Evaluator:
         return replace(look, effective=EffectiveWindow(chosen.panes, seconds, chosen.stopped_by))
 
     def prepared(self, conn: Connection, model: Model, version: str) -> Prepared:
-        key = (model.id, version)
-        with self._lock:
-            if key in self._prepared:
-                self._prepared.move_to_end(key)
-                return self._prepared[key]
-        stored = references.get(conn, model, version)
-        basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
-        made = Prepared(stored.statistics, basis)
-        with self._lock:
-            self._prepared[key] = made
-            while len(self._prepared) > MOST_PREPARED:
-                self._prepared.popitem(last=False)
-        return made
+        def prepare() -> Prepared:
+            stored = references.get(conn, model, version)
+            basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
+            return Prepared(stored.statistics, basis)
+
+        return self._prepared.get((model.id, version), prepare)
 
 
 def subject(conn: Connection, model: Model, version: str | None) -> Subject:
