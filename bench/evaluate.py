@@ -137,9 +137,10 @@ def fleet(own: Database, size: int, minutes: int) -> None:
         start = one.now
         one.now += 60 * one.pane
         one.count((start + i * one.pane, pool[rng.integers(0, POOL)]) for i in range(60))
-        print(f"\rsetting up {number + 1} of {size} ", end="", flush=True)
+        if number % 100 == 99:
+            print(f"set up {number + 1} of {size}", flush=True)
     lives[0].evaluate()
-    print("\nminute   evaluations   seconds (wall)   of a minute")
+    print("minute   evaluations   seconds (wall)   of a minute")
     for minute in range(minutes):
         for one in lives:
             start = one.now
