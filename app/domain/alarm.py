@@ -15,9 +15,9 @@ from app.domain.notice import Event
 from app.domain.times import rfc_3339
 from app.domain.verdict import Verdict
 
-# Total variation of the label mix from which on a shift is critical: one prediction in ten stands
-# for another label than it used to.
-CRITICAL_EFFECT = 0.1
+# Total variation of the label mix from which on a shift deserves a warning, or is critical: one
+# prediction in twenty, or in ten, stands for another label than it used to.
+WARNING_EFFECT, CRITICAL_EFFECT = 0.05, 0.1
 
 
 class AlarmKind(StrEnum):
@@ -107,7 +107,9 @@ class Change:
 
 
 def severity(effect: float | None) -> Severity:
-    """How bad a shift of this size is; one that cannot be measured is at least a warning."""
+    """How bad a shift of this size is; one that cannot be measured is a warning."""
+    if effect is not None and effect < WARNING_EFFECT:
+        return Severity.INFO
     return (
         Severity.CRITICAL if effect is not None and effect >= CRITICAL_EFFECT else Severity.WARNING
     )
@@ -215,14 +217,18 @@ def _raised(
     return alarm, None
 
 
+_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_NOW = {Severity.WARNING: "larger", Severity.CRITICAL: "critical"}
+
+
 def _revision(alarm: Alarm, sign: Sign) -> str | None:
     """What is worse, or better known, than what was told. A lesser size alone is no news."""
     if not sign.seen:
         return None
     if sign.verdict is not alarm.verdict:
         return f"the verdict is {sign.verdict} now: {sign.reason}"
-    if sign.severity is Severity.CRITICAL and alarm.severity is not Severity.CRITICAL:
-        return f"it has become critical: {sign.reason}"
+    if _RANK[sign.severity] > _RANK[alarm.severity]:
+        return f"it has become {_NOW[sign.severity]}: {sign.reason}"
     if sign.confirmed and not alarm.confirmed:
         return f"confirmed to be beyond the reference's own error: {sign.reason}"
     return None

@@ -109,6 +109,11 @@ class Evaluation:
     revision: int = 1
     outdated: bool = False
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What it looked at: equal for the same predictions, whatever was made of them."""
+        return self.start, self.result.n, self.result.labels.predicted
+
 
 def result(
     analysis: Analysis,

@@ -15,12 +15,12 @@ from app.domain.model import AlarmPolicy
 from app.domain.verdict import Attention
 from app.stats import (
     assumption_monitor,
-    bbsd,
     overdispersion,
     sequential,
     shift_detector,
     worst_case,
 )
+from app.stats.assumption import LEAST_GAP, Check
 from app.stats.assumption_monitor import AssumptionMonitor
 from app.stats.moments import Counts, Floats
 from app.stats.reference import Reference
@@ -28,8 +28,9 @@ from app.stats.sequential import State
 from app.stats.shift_detector import ShiftDetector
 from app.stats.worst_case import WorstCaseDetector
 
-# A quiet stretch agrees with the old mix unless one look at it would say otherwise.
-DISAGREES_BELOW = 0.05
+# What the mix since an onset is mixed with, in predictions of the old mix, so that a label that has
+# not been seen since is improbable rather than impossible.
+PRIOR_RECORDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Confidence:
+    """How sure the model is of each prediction, `h`, and how far single predictions are from it."""
+
+    h: Floats
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Detectors:
     """What a reference and a false-alarm budget fix; no monitor without softmax rows."""
 
     shift: ShiftDetector
     worst: WorstCaseDetector
     monitor: AssumptionMonitor | None
+    confidence: Confidence | None = None
 
     @property
     def size(self) -> int:
@@ -60,18 +70,26 @@ class Detectors:
         return 2 * (self.shift.bets.tilt.size + self.shift.bets.strides.size)
 
 
-def detectors(reference: Reference, arl: float) -> Detectors:
+def detectors(reference: Reference, arl: float, check: Check | None = None) -> Detectors:
     """The detectors of a version that together raise one false alarm in `arl` panes or less.
 
     What raises alarms is F1 and F3. Promises add up, so each gets half of the budget; without
-    softmax rows there is no F3, and F1 gets all.
+    softmax rows there is no F3, and F1 gets all. `check` is the reference's, for knowing when what
+    F3 has called is over.
     """
     shared = arl if reference.soft is None else 2.0 * arl
     return Detectors(
         shift=shift_detector.prepare(reference, shared),
         worst=worst_case.prepare(reference, arl),
         monitor=assumption_monitor.prepare(reference, shared),
+        confidence=None if check is None else _confidence(check),
     )
+
+
+def _confidence(check: Check) -> Confidence | None:
+    if check.scores is None:
+        return None
+    return Confidence(check.scores.h, float(check.hard.nu @ check.scores.variance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +97,10 @@ class Raised:
     """A detector has called: with which pane, for evidence since when, and all it takes to check.
 
     `before` is the detector's state before the part that made it call, `statistic` the logarithm of
-    its evidence after it. `quiet_panes` panes with counts `quiet` have passed since it last called.
+    its evidence after it. It calls again as long as the change lasts: `recent` is the onset that
+    the last call gave, and `quiet_panes` have passed since. `back` is the log evidence since then
+    that things are as they were before the onset rather than as they were after it: of a prediction
+    of each label in `way_back` for F1, and against the gap in confidence that stands there for F3.
     """
 
     at: int
@@ -89,8 +110,10 @@ class Raised:
     before: State
     part: Part
     opens: bool
-    quiet_panes: int
-    quiet: Counts
+    recent: int
+    way_back: Floats
+    back: float = 0.0
+    quiet_panes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +153,8 @@ class Watch:
         return Attention.QUIET if self.shifted is None else Attention.SHIFTED
 
 
-# The counts of the panes that begin from the first mark to the last, both included.
-CountsBetween = Callable[[int, int], Counts]
+# All that was counted into the panes from the first mark to the last, as one part.
+Between = Callable[[int, int], Part]
 
 
 def arm(watch: Watch, own: Detectors, policy: AlarmPolicy) -> Watch:
@@ -194,9 +217,12 @@ class Turn:
 
 
 def advance(
-    watch: Watch, own: Detectors, parts: Iterable[Part], policy: AlarmPolicy, between: CountsBetween
+    watch: Watch, own: Detectors, parts: Iterable[Part], policy: AlarmPolicy, between: Between
 ) -> tuple[Watch, list[Turn]]:
     """The watch after more parts of panes, and the turns that the stream took on the way."""
+    if watch.armed and policy.overdispersion is not None:
+        known = policy.overdispersion
+        watch = replace(watch, phi=known, phi_upper=known)
     if not watch.armed:
         waiting = merged([*watch.waiting, *parts])
         watch = arm(replace(watch, waiting=tuple(waiting)), own, policy)
@@ -208,10 +234,10 @@ def advance(
         before, watch = watch, step(watch, own, part, between)
         if _has_raised(before, watch):
             turns.append(Turn(part.mark, watch))
-        if shift_is_over(watch, policy):
+        if shift_is_over(watch, own, policy):
             watch = without_shift(watch, own)
             turns.append(Turn(part.mark, watch, shift_over=True))
-        if violation_is_over(watch, policy):
+        if violation_is_over(watch, own, policy):
             watch = without_violation(watch)
             turns.append(Turn(part.mark, watch, violation_over=True))
     return watch, turns
@@ -223,53 +249,64 @@ def _has_raised(before: Watch, after: Watch) -> bool:
     )
 
 
-def step(watch: Watch, own: Detectors, part: Part, between: CountsBetween) -> Watch:
+def step(watch: Watch, own: Detectors, part: Part, between: Between) -> Watch:
     """The watch after one more part of a pane; it must be armed."""
-    opens = watch.newest is None or part.mark > watch.newest
-    watch = _step_shift(watch, own, part, opens, between)
-    watch = _step_worst(watch, own, part, opens)
-    watch = _step_monitor(watch, own, part, opens)
-    return replace(
-        watch,
-        newest=part.mark if opens else watch.newest,
-        panes=watch.panes + opens,
-    )
+    newest = watch.newest
+    opens = newest is None or part.mark > newest
+    # What comes late is evidence of now: it must not date an onset back to where it belongs.
+    mark = part.mark if newest is None else max(part.mark, newest)
+    watch = _step_shift(watch, own, part, mark, opens, between)
+    watch = _step_worst(watch, own, part, mark, opens)
+    watch = _step_monitor(watch, own, part, mark, opens, between)
+    return replace(watch, newest=mark, panes=watch.panes + opens)
 
 
 def _step_shift(
-    watch: Watch, own: Detectors, part: Part, opens: bool, between: CountsBetween
+    watch: Watch, own: Detectors, part: Part, mark: int, opens: bool, between: Between
 ) -> Watch:
     before = watch.shift
     assert before is not None
     after = shift_detector.step(
-        own.shift, before, part.counts, phi=watch.phi_upper, mark=part.mark, opens=opens
+        own.shift, before, part.counts, phi=watch.phi_upper, mark=mark, opens=opens
     )
     if after.alarm is None:
-        return replace(watch, shift=after, shifted=_quieter(watch.shifted, part, opens))
-    if watch.shifted is None:
-        weights = own.shift.log_weights
-        raised = _raised(after, before, weights, part, opens)
-        # A late part is not the newest that has been learned.
-        since = between(raised.onset, max(raised.at, watch.newest or raised.at))
+        raised = watch.shifted
+        if raised is not None:
+            towards = float(part.counts @ raised.way_back) / watch.phi_upper
+            raised = _quieter(raised, towards, opens)
+        return replace(watch, shift=after, shifted=raised)
+    first = after.alarm.onset if watch.shifted is None else watch.shifted.onset
+    since = between(first, mark).counts
+    frozen = watch.frozen
+    if frozen is None:
         frozen = shift_detector.frozen(after, since, phi=watch.phi_upper)
-        watch = replace(watch, shifted=raised, frozen=frozen)
-    else:
-        watch = replace(watch, shifted=_louder(watch.shifted))
+    way_back = _log_ratio(frozen, since / watch.phi_upper)
+    raised = _called(watch.shifted, after, before, own.shift.log_weights, part, opens, way_back)
     # From where the change began: it calls again as long as the change lasts, and only so long.
-    return replace(watch, shift=shift_detector.start(own.shift, watch.frozen))
+    again = shift_detector.start(own.shift, frozen)
+    return replace(watch, shift=again, shifted=raised, frozen=frozen)
 
 
-def _step_worst(watch: Watch, own: Detectors, part: Part, opens: bool) -> Watch:
+def _log_ratio(old: Floats, new: Floats) -> Floats:
+    """The log evidence of one prediction of each label that the old mix is back."""
+    p = (old + shift_detector.JEFFREYS) / (old + shift_detector.JEFFREYS).sum()
+    mixed = new + PRIOR_RECORDS * p
+    return np.asarray(np.log(p) - np.log(mixed / mixed.sum()))
+
+
+def _step_worst(watch: Watch, own: Detectors, part: Part, mark: int, opens: bool) -> Watch:
     # Once another mix was accepted, distance from the reference is no news.
     if watch.confirmed is not None or watch.accepted is not None or watch.worst is None:
         return watch
     after = worst_case.step(
-        own.worst, watch.worst, part.counts, phi=watch.phi_upper, mark=part.mark, opens=opens
+        own.worst, watch.worst, part.counts, phi=watch.phi_upper, mark=mark, opens=opens
     )
-    return replace(watch, worst=after, confirmed=None if after.alarm is None else part.mark)
+    return replace(watch, worst=after, confirmed=None if after.alarm is None else mark)
 
 
-def _step_monitor(watch: Watch, own: Detectors, part: Part, opens: bool) -> Watch:
+def _step_monitor(
+    watch: Watch, own: Detectors, part: Part, mark: int, opens: bool, between: Between
+) -> Watch:
     if own.monitor is None or watch.monitor is None:
         return watch
     before = watch.monitor
@@ -279,55 +316,85 @@ def _step_monitor(watch: Watch, own: Detectors, part: Part, opens: bool) -> Watc
         part.soft,
         part.score,
         phi=watch.phi_upper,
-        mark=part.mark,
+        mark=mark,
         opens=opens,
     )
     if after.alarm is None:
-        return replace(watch, monitor=after, violated=_quieter(watch.violated, part, opens))
-    if watch.violated is None:
-        violated = _raised(after, before, own.monitor.log_weights, part, opens)
-    else:
-        violated = _louder(watch.violated)
-    return replace(watch, violated=violated, monitor=assumption_monitor.start(own.monitor))
+        raised = watch.violated
+        if raised is not None:
+            towards = _towards_confidence(own, part, raised.way_back[0]) / watch.phi_upper
+            raised = _quieter(raised, towards, opens)
+        return replace(watch, monitor=after, violated=raised)
+    first = after.alarm.onset if watch.violated is None else watch.violated.onset
+    gap = np.array([_gap(own, between(first, mark))])
+    raised = _called(watch.violated, after, before, own.monitor.log_weights, part, opens, gap)
+    return replace(watch, violated=raised, monitor=assumption_monitor.start(own.monitor))
 
 
-def _raised(after: State, before: State, log_weights: Floats, part: Part, opens: bool) -> Raised:
-    assert after.alarm is not None
+def _gap(own: Detectors, since: Part) -> float:
+    """How much surer the model has been than its predictions stand for; at least what matters."""
+    if own.confidence is None or not since.soft.any():
+        return LEAST_GAP
+    gap = (since.score - float(since.soft @ own.confidence.h)) / float(since.soft.sum())
+    return float(np.copysign(max(abs(gap), LEAST_GAP), gap))
+
+
+def _towards_confidence(own: Detectors, part: Part, gap: float) -> float:
+    """The log evidence of a part that there is no gap, against one of this size."""
+    if own.confidence is None:
+        return 0.0
+    excess = part.score - float(part.soft @ own.confidence.h)
+    m = float(part.soft.sum())
+    return float((m * gap**2 / 2.0 - gap * excess) / own.confidence.variance)
+
+
+def _called(
+    raised: Raised | None,
+    after: State,
+    before: State,
+    log_weights: Floats,
+    part: Part,
+    opens: bool,
+    way_back: Floats,
+) -> Raised:
+    """A detector has called, for the first time or again."""
+    alarm = after.alarm
+    assert alarm is not None
+    if raised is not None:
+        return replace(raised, recent=alarm.onset, way_back=way_back, back=0.0, quiet_panes=0)
     return Raised(
-        at=after.alarm.at,
-        onset=after.alarm.onset,
-        bet=after.alarm.bet,
+        at=alarm.at,
+        onset=alarm.onset,
+        bet=alarm.bet,
         statistic=float(sequential.log_mean(after.log_m, log_weights)),
         before=before,
         part=part,
         opens=opens,
-        quiet_panes=0,
-        quiet=np.zeros_like(part.counts),
+        recent=alarm.onset,
+        way_back=way_back,
     )
 
 
-def _quieter(raised: Raised | None, part: Part, opens: bool) -> Raised | None:
-    if raised is None:
-        return None
-    return replace(raised, quiet_panes=raised.quiet_panes + opens, quiet=raised.quiet + part.counts)
+def _quieter(raised: Raised, towards: float, opens: bool) -> Raised:
+    return replace(
+        raised, quiet_panes=raised.quiet_panes + opens, back=max(0.0, raised.back + towards)
+    )
 
 
-def _louder(raised: Raised) -> Raised:
-    return replace(raised, quiet_panes=0, quiet=np.zeros_like(raised.quiet))
-
-
-def shift_is_over(watch: Watch, policy: AlarmPolicy) -> bool:
-    """Whether the old mix is back: quiet for long enough, and one look at that stretch agrees."""
+def shift_is_over(watch: Watch, own: Detectors, policy: AlarmPolicy) -> bool:
+    """Whether the old mix is back: quiet for a while, and as sure of it as of the shift before."""
     raised = watch.shifted
-    if raised is None or watch.frozen is None or raised.quiet_panes < policy.clear_panes:
+    if raised is None or raised.quiet_panes < policy.clear_panes:
         return False
-    old = np.rint(watch.frozen).astype(np.int64)
-    seen = bbsd.chi_square(old, raised.quiet, phi=watch.phi_upper, seed=raised.at)
-    return seen.p_value >= DISAGREES_BELOW
+    return raised.back >= own.shift.log_arl
 
 
-def violation_is_over(watch: Watch, policy: AlarmPolicy) -> bool:
-    return watch.violated is not None and watch.violated.quiet_panes >= policy.clear_panes
+def violation_is_over(watch: Watch, own: Detectors, policy: AlarmPolicy) -> bool:
+    """The same for what is not of the label mix."""
+    raised = watch.violated
+    if raised is None or own.monitor is None or raised.quiet_panes < policy.clear_panes:
+        return False
+    return own.confidence is None or raised.back >= own.monitor.log_arl
 
 
 def without_shift(watch: Watch, own: Detectors) -> Watch:

@@ -29,8 +29,8 @@ class Window:
 # How many evaluations the history keeps for each length of a window: enough for a curve, and it
 # bounds what a late prediction makes necessary to look at again.
 KEPT_PER_LENGTH = 60
-# With windows of up to a year.
-LONGEST_STRIDE = timedelta(days=7)
+# Windows without a length have evaluations this many panes apart.
+STRIDE_PANES = {WindowKind.LAST: 5, WindowKind.ADAPTIVE: 5, WindowKind.VERSION: 60}
 
 DEFAULT_WINDOWS = (
     Window("1h", WindowKind.SLIDING, length=timedelta(hours=1)),
@@ -48,19 +48,21 @@ def pane_start(at: datetime, pane: timedelta) -> datetime:
 
 
 def span(window: Window, pane: timedelta, now: datetime) -> tuple[datetime, datetime]:
-    """Begin and end of a window that is defined by time; the pane that is still open is in it.
+    """Begin and end of a window; the pane that is still open is in it.
+
+    Where one that is not defined by time begins is not for the clock to say: it is empty here.
 
     >>> hour = Window("1h", WindowKind.SLIDING, length=timedelta(hours=1))
     >>> now = datetime(2026, 11, 17, 10, 0, 30, tzinfo=UTC)
     >>> [str(end.time()) for end in span(hour, timedelta(minutes=1), now)]
     ['09:01:00', '10:01:00']
     """
+    end = pane_start(now, pane) + pane
     if window.length is None:
-        raise ValueError(f"a {window.kind} window has no length")
+        return end, end
     if window.kind is WindowKind.TUMBLING:
         start = pane_start(now, window.length)
         return start, start + window.length
-    end = pane_start(now, pane) + pane
     return end - window.length, end
 
 
@@ -85,7 +87,7 @@ def stride(window: Window, pane: timedelta) -> timedelta:
     ['0:01:00', '0:24:00']
     """
     if window.length is None:
-        return pane
+        return STRIDE_PANES[window.kind] * pane
     return max(1, window.length // (KEPT_PER_LENGTH * pane)) * pane
 
 

@@ -12,6 +12,7 @@ from app.domain import watch as watching
 from app.domain.alarm import Alarm, AlarmKind
 from app.domain.model import Model
 from app.domain.times import of_mark
+from app.domain.verdict import Verdict
 from app.domain.watch import Detectors, Watch
 from app.errors import Conflict, NotFound
 from app.evaluate.look import Evaluator, subject
@@ -26,6 +27,8 @@ def acknowledge(
 ) -> Owned:
     """Somebody looks after it: it is not told of again."""
     model, told, alarm = _locked(conn, alarm_id, public_url, now)
+    if not alarm.was_raised:
+        raise Conflict(f"alarm {alarm_id} is pending: nobody has been told of it yet")
     changed, change = domain.acknowledge(alarm, by, now)
     return _owned(model, told.apply(changed, change, now, _no_estimate, by=by, note=note))
 
@@ -44,8 +47,8 @@ def resolve(
     watch = _watch(conn, model, alarm)
     if alarm.kind is AlarmKind.SHIFT:
         watch = watching.without_shift(watch, _own(conn, evaluator, model, alarm.version))
-    else:
-        watch = watching.without_violation(watch)
+    # Also of a shift: what else has moved was told as a part of it.
+    watch = watching.without_violation(watch)
     detectors.put(conn, model.id, alarm.version, watch)
     changed, change = domain.resolve(alarm, f"resolved by {by}", now)
     return _owned(model, told.apply(changed, change, now, _no_estimate, by=by, note=note))
@@ -64,7 +67,8 @@ def accept(
     model, told, alarm = _locked(conn, alarm_id, public_url, now)
     watch = _watch(conn, model, alarm)
     raised = watch.shifted
-    if alarm.kind is not AlarmKind.SHIFT or raised is None:
+    untrue = alarm.verdict is Verdict.NOT_LABEL_SHIFT
+    if alarm.kind is not AlarmKind.SHIFT or raised is None or untrue:
         raise Conflict(
             f"alarm {alarm_id} is about more than the mix of predictions: what the model makes of "
             "it now takes a new reference"
@@ -88,7 +92,7 @@ def _locked(
     conn: Connection, alarm_id: int, public_url: str, now: datetime
 ) -> tuple[Model, Alarms, Alarm]:
     found = alarms.get(conn, alarm_id)
-    locked = models.lock(conn, found.model_id, wait=True)
+    locked = models.lock(conn, found.model_id)
     if locked is None:
         raise NotFound(f"there is no alarm {alarm_id}")
     model, _ = locked

@@ -6,7 +6,7 @@ it took is there for the next.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,29 +21,27 @@ from app.domain.alarm import NO_SIGN, AlarmKind, Sign
 from app.domain.evaluation import Evaluation
 from app.domain.model import Model
 from app.domain.times import of_mark
-from app.domain.watch import CountsBetween, Detectors, Turn, Watch, advance
-from app.domain.window import LONGEST_STRIDE, Window, WindowKind
-from app.errors import Unavailable
+from app.domain.watch import Between, Detectors, Part, Turn, Watch, advance
+from app.domain.window import Window, WindowKind
 from app.evaluate import signs
 from app.evaluate.look import Evaluator, Subject, stream_of
 from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
+from app.evaluate.step import Step
 from app.evaluate.tell import Alarms
-from app.stats.moments import Counts
 from app.storage import (
     arrivals,
     detectors,
     evaluations,
     models,
-    panes,
     partitions,
     references,
     rollups,
 )
 from app.storage.arrivals import Arrivals
-from app.storage.db import Connection, Database
+from app.storage.db import Connection, Database, Outage
 from app.storage.detectors import Seen
-from app.storage.models import AT_MOST_EVERY
+from app.storage.evaluations import Touched
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
 
@@ -51,70 +49,18 @@ log = logging.getLogger(__name__)
 
 # A backlog is worked off in portions, so that other models get their turn in between.
 MOST_ARRIVALS = 5000
-MOST_REVISED = 40
+MOST_REVISED = 120
 
 # A block of panes is kept as a rollup when it has been over for this many panes: what comes a
 # little late would have it dropped again at once.
 SETTLED_PANES = 2
 
-DAY = timedelta(days=1)
-
 # Detectors are remembered as long as they hold no more numbers than this together.
 MOST_DETECTORS = 5_000_000
 
 OVER = Sign(seen=False, over=True, reason="the old mix is back")
+RETIRED = Sign(seen=False, over=True, reason="the version is not in use any more")
 CONFIDENT_AGAIN = Sign(seen=False, over=True, reason="the model's confidence is as it was")
-
-
-@dataclass(slots=True)
-class Step:
-    """What one evaluation knows: the model, what came in for it, and the time."""
-
-    conn: Connection
-    model: Model
-    evaluated_at: datetime | None
-    taken: Mapping[str, Arrivals]
-    seen: dict[str, Seen]
-    alarms: Alarms
-    keep: Keep
-    now: datetime
-    more_to_do: bool
-
-    @property
-    def pane(self) -> timedelta:
-        return self.model.settings.pane
-
-    @property
-    def next_pane(self) -> datetime:
-        return windows.pane_start(self.now, self.pane) + self.pane
-
-    @property
-    def clock_moved(self) -> bool:
-        """Whether another pane has begun since the last evaluation, so that windows have moved."""
-        before = self.evaluated_at
-        return before is None or windows.pane_start(before, self.pane) + self.pane < self.next_pane
-
-    @property
-    def live(self) -> list[str]:
-        """The versions that something has come in for, or that the clock still moves."""
-        reach = windows.longest(self.model.settings.windows) + self.pane
-        moving = {
-            version
-            for version, own in self.seen.items()
-            if own.newest + reach >= self.now or not self._is_blind_or_calm(version)
-        }
-        # Where there is a watch or an arrival there is a reference: it is never forgotten alone.
-        return sorted(moving | set(self.taken))
-
-    def is_blind(self, version: str) -> bool:
-        """Whether nothing is known of the stream, so that alarms about it stay as they are."""
-        return any(
-            kind is AlarmKind.INGEST_STOPPED or (kind is AlarmKind.NO_DATA and own == version)
-            for own, kind in self.alarms.open
-        )
-
-    def _is_blind_or_calm(self, version: str) -> bool:
-        return self.is_blind(version) or not self.alarms.of_version(version)
 
 
 @dataclass(slots=True)
@@ -137,13 +83,16 @@ class Worker:
         """
         with self.database.begin() as conn:
             model_id = models.lease(conn, now)
+            if model_id is None:
+                models.mark_overlooked(conn, now)
+                model_id = models.lease(conn, now)
         if model_id is None:
             return False
         try:
             with self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
             self._known_partitions |= made
-        except Unavailable:
+        except Outage:
             raise
         except Exception:
             log.exception("evaluation failed model_id=%d", model_id)
@@ -160,7 +109,7 @@ class Worker:
             return set()
         model, evaluated_at = locked
         keep = _keep(conn, model, now)
-        made = self._ensure_partitions(conn, keep, now)
+        made = self._ensure_partitions(conn, model, keep, now)
         taken, more = arrivals.take(conn, model.id, MOST_ARRIVALS)
         step = Step(
             conn,
@@ -168,16 +117,18 @@ class Worker:
             evaluated_at,
             taken,
             detectors.seen(conn, model.id),
+            evaluations.versions_outdated(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
             now,
             more,
         )
-        timer = self._step_blind_alarms(step)
-        live = step.live
+        # What is left of a backlog may be newer than what was taken of it.
+        timer = None if more else self._step_blind_alarms(step)
+        live = step.live()
         for version in live:
             self._version(step, version, len(live))
-        models.evaluated(conn, model.id, _due_at(step, timer), now)
+        models.evaluated(conn, model.id, step.due_at(timer, bool(live)), now)
         return made
 
     def _version(self, step: Step, version: str, live: int) -> None:
@@ -188,11 +139,12 @@ class Worker:
         fresh = step.taken.get(version)
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
-        if fresh is not None or step.clock_moved:
+        if fresh is not None or step.clock_moved or step.reminder_is_due:
             first = self._look_at_windows(step, subject, fresh)[0]
             scene = Scene(step.conn, self.evaluator, subject, own, arl, step.now)
             self._step_alarms(step, scene, turns, first)
-        self._revise(step, subject)
+        if step.may_revise(version):
+            self._revise(step, subject)
 
     def _advance(
         self, step: Step, stream: Stream, own: Detectors, fresh: Arrivals | None
@@ -202,10 +154,11 @@ class Worker:
         if fresh is None:
             return watch, []
         self._forget_what_changed(step, stream, fresh)
-        between = _counts_between(step.conn, stream)
+        between = _between(step.conn, stream)
         watch, turns = advance(watch, own, fresh.parts, step.model.settings.alarm, between)
-        newest, before = of_mark(fresh.parts[-1].mark), step.seen.get(stream.version)
-        when = Seen(newest if before is None else max(newest, before.newest), fresh.arrived_at)
+        when = Seen(of_mark(fresh.parts[-1].mark), fresh.arrived_at)
+        before = step.seen.get(stream.version, when)
+        when = Seen(max(when.newest, before.newest), max(when.arrived_at, before.arrived_at))
         detectors.put(step.conn, step.model.id, stream.version, watch, when)
         step.seen[stream.version] = when
         return watch, turns
@@ -213,13 +166,18 @@ class Worker:
     def _forget_what_changed(self, step: Step, stream: Stream, fresh: Arrivals) -> None:
         starts = [of_mark(part.mark) for part in fresh.parts]
         rollups.drop(step.conn, stream, starts)
-        first_slots = {
-            window.name: windows.slot(window, step.pane, starts[0] + step.pane)
+        touched = [
+            Touched(
+                window.name,
+                windows.slot(window, step.pane, starts[0] + step.pane),
+                window.kind in (WindowKind.LAST, WindowKind.ADAPTIVE),
+            )
             for window in step.model.settings.windows
-        }
+        ]
         evaluations.outdate(
-            step.conn, step.model.id, stream.version, first_slots, starts[0], starts[-1]
+            step.conn, step.model.id, stream.version, touched, starts[0], starts[-1]
         )
+        step.outdated.add(stream.version)
 
     def _look_at_windows(
         self, step: Step, subject: Subject, fresh: Arrivals | None
@@ -238,28 +196,39 @@ class Worker:
         """Look again at windows of the past that have got more predictions since."""
         of_name = {window.name: window for window in step.model.settings.windows}
         old = evaluations.outdated(step.conn, step.model.id, subject.version, MOST_REVISED)
-        step.more_to_do |= len(old) == MOST_REVISED
         again = [self._again(step, subject, one, of_name.get(one.window or "")) for one in old]
         evaluations.put(step.conn, step.model.id, again)
+        if len(old) == MOST_REVISED:
+            step.more = True
+        else:
+            step.outdated.discard(subject.version)
 
     def _again(
         self, step: Step, subject: Subject, old: Evaluation, window: Window | None
     ) -> Evaluation:
         attention = old.result.attention
-        if window is None:  # the model has it no longer
+        # Since when a version has been live may have changed; a window may be there no longer.
+        if window is None or window.kind is WindowKind.VERSION:
             span = (old.start, old.end)
             look = self.evaluator.between(step.conn, subject, *span, step.now, attention)
         else:
             look = self.evaluator.look(step.conn, subject, window, step.now, old.end, attention)
-        # Until it was over, a window's evaluation was not final, so completing it is no revision.
-        was_final = old.evaluated_at >= old.end
-        changed = was_final and look.analysis.n != old.result.n
-        again = look.evaluation(old.window, old.slot, old.revision + changed)
-        return replace(again, evaluated_at=old.evaluated_at) if was_final and not changed else again
+        again = look.evaluation(old.window, old.slot, old.revision)
+        # Until we were past its end, an evaluation was not final: to complete it is no revision.
+        if step.evaluated_at is None or step.evaluated_at < old.end:
+            return again
+        if again.content == old.content:
+            return replace(again, evaluated_at=old.evaluated_at)
+        return replace(again, revision=old.revision + 1)
 
     def _step_alarms(self, step: Step, scene: Scene, turns: list[Turn], looked: Evaluation) -> None:
         """Turn by turn as the stream took them, then as it stands now."""
-        if step.is_blind(scene.subject.version):
+        version = scene.subject.version
+        if step.is_retired(version):
+            for kind in (AlarmKind.SHIFT, AlarmKind.ASSUMPTION):
+                self._step_alarm(step, kind, RETIRED, step.now, looked)
+            return
+        if step.is_blind(version):
             return
         for turn in turns:
             until = of_mark(turn.at) + step.pane
@@ -315,21 +284,34 @@ class Worker:
         if stopped.seen:
             # Nothing comes for any version: that is said once.
             missing = NO_SIGN
-        for kind, sign in ((AlarmKind.INGEST_STOPPED, stopped), (AlarmKind.NO_DATA, missing)):
-            for own in {version, *step.alarms.versions_of(kind)}:
-                step.alarms.step(kind, own, sign if own == version else NO_SIGN, step.now, _none)
-        return min(filter(None, (first, second, step.alarms.next_reminder())), default=None)
+        step.alarms.step(
+            AlarmKind.INGEST_STOPPED,
+            next(iter(step.alarms.versions_of(AlarmKind.INGEST_STOPPED)), version),
+            stopped,
+            step.now,
+            _none,
+        )
+        for own in {version, *step.alarms.versions_of(AlarmKind.NO_DATA)}:
+            sign = missing if own == version else NO_SIGN
+            step.alarms.step(AlarmKind.NO_DATA, own, sign, step.now, _none)
+        return min(filter(None, (first, second)), default=None)
 
     def _own_detectors(self, conn: Connection, model: Model, version: str, arl: float) -> Detectors:
         def prepare() -> Detectors:
-            return watching.detectors(self.evaluator.prepared(conn, model, version).reference, arl)
+            prepared = self.evaluator.prepared(conn, model, version)
+            return watching.detectors(prepared.reference, arl, prepared.basis.check)
 
         return self._detectors.get((model.id, version, arl), prepare)
 
-    def _ensure_partitions(self, conn: Connection, keep: Keep, now: datetime) -> set[Partition]:
+    def _ensure_partitions(
+        self, conn: Connection, model: Model, keep: Keep, now: datetime
+    ) -> set[Partition]:
         """Make the partitions that may be written to and are not known to be there."""
+        pane = model.settings.pane
         needed = rollups.needed_partitions(keep)
-        needed |= partitions.covering("evaluation", [now - LONGEST_STRIDE, now + DAY])
+        for window in model.settings.windows:
+            _, end = windows.span(window, pane, now)
+            needed.add(partitions.containing("evaluation", windows.slot(window, pane, end)))
         missing = needed - self._known_partitions
         if missing:
             partitions.ensure(conn, missing)
@@ -349,12 +331,15 @@ def _keep(conn: Connection, model: Model, now: datetime) -> Keep:
     return Keep(after, windows.pane_start(now, pane) - SETTLED_PANES * pane)
 
 
-def _counts_between(conn: Connection, stream: Stream) -> CountsBetween:
-    def between(first: int, last: int) -> Counts:
-        found = panes.counts(
-            conn, stream.model_id, stream.version, of_mark(first), of_mark(last) + stream.pane
-        )
-        return np.zeros(stream.k, dtype=np.int64) if found is None else found
+def _between(conn: Connection, stream: Stream) -> Between:
+    def between(first: int, last: int) -> Part:
+        found = rollups.total(conn, stream, of_mark(first), of_mark(last) + stream.pane)
+        none = np.zeros(stream.k, dtype=np.int64)
+        counts = sum((part.counts for part in found.values()), none)
+        soft = found.get("soft")
+        if soft is None or soft.soft is None:
+            return Part(last, counts, none, 0.0)
+        return Part(last, counts, soft.counts, soft.soft.score)
 
     return between
 
@@ -370,15 +355,3 @@ def _revision(
     late = [of_mark(part.mark) for part in fresh.parts]
     was_over = (start + pane <= before.evaluated_at and start >= before.start for start in late)
     return before.revision + any(was_over)
-
-
-def _due_at(step: Step, timer: datetime | None) -> datetime | None:
-    """When to look again: at once, soon, when the next pane begins, or when an alarm wants it."""
-    if step.more_to_do:
-        return step.now
-    if step.taken:
-        return step.now + AT_MOST_EVERY
-    candidates = [timer] if timer is not None else []
-    if step.live:
-        candidates.append(step.next_pane)
-    return min(candidates, default=None)

@@ -135,8 +135,12 @@ class Evaluator:
         end: datetime,
         now: datetime,
     ) -> Look:
-        """All panes that begin at `start` or later and before `end`."""
-        return self.between(conn, subject(conn, model, version), start, end, now)
+        """All panes that begin at `start` or later and before `end`, judged by themselves.
+
+        What the detectors say now need not be true of the past.
+        """
+        own = subject(conn, model, version)
+        return self.between(conn, own, start, end, now, Attention.CALIBRATING)
 
     def look(
         self,

@@ -37,7 +37,7 @@ def shift(scene: Scene, until: datetime, alarm: Alarm | None) -> Sign:
     raised = watch.shifted
     if raised is None:
         return NO_SIGN
-    look = _since_onset(scene, raised, until)
+    look = _largest(scene, raised, until)
     moved = effect(look.analysis, watch.accepted)
     verdict = _verdict(look, watch, alarm)
     least = scene.subject.model.settings.alarm.min_effect
@@ -61,7 +61,7 @@ def violation(scene: Scene, until: datetime) -> Sign:
     raised = scene.subject.watch.violated
     if raised is None:
         return NO_SIGN
-    look = _since_onset(scene, raised, until)
+    look = _since(scene, raised.onset, until)
     return Sign(
         seen=True,
         severity=Severity.CRITICAL,
@@ -74,10 +74,22 @@ def violation(scene: Scene, until: datetime) -> Sign:
     )
 
 
-def _since_onset(scene: Scene, raised: Raised, until: datetime) -> Look:
-    return scene.evaluator.between(
-        scene.conn, scene.subject, of_mark(raised.onset), until, scene.now
-    )
+def _largest(scene: Scene, raised: Raised, until: datetime) -> Look:
+    """The panes since the onset, or since that of the last call where more has moved since then.
+
+    A long time of little change must not dilute a large one that came on top of it.
+    """
+    whole = _since(scene, raised.onset, until)
+    if raised.recent <= raised.onset:
+        return whole
+    recent = _since(scene, raised.recent, until)
+    accepted = scene.subject.watch.accepted
+    more = (effect(recent.analysis, accepted) or 0.0) > (effect(whole.analysis, accepted) or 0.0)
+    return recent if more and recent.analysis.n >= ENOUGH else whole
+
+
+def _since(scene: Scene, mark: int, until: datetime) -> Look:
+    return scene.evaluator.between(scene.conn, scene.subject, of_mark(mark), until, scene.now)
 
 
 def _case(scene: Scene, look: Look) -> Case:

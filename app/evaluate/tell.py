@@ -46,14 +46,23 @@ class Alarms:
     def versions_of(self, kind: AlarmKind) -> list[str]:
         return [version for version, own in self.open if own is kind]
 
-    def next_reminder(self) -> datetime | None:
-        """When the first of the firing alarms has to be told of again, or at last."""
-        renotify = self.model.settings.alarm.renotify
-        told = [one.notified_at for one in self.open.values() if one.state is AlarmState.FIRING]
-        times = [at + renotify for at in told if at is not None]
-        if None in told:
-            times += [silence.until for silence in self.silences]
-        return min(times, default=None)
+    def next_reminder(
+        self, now: datetime, is_held_back: Callable[[Alarm], bool]
+    ) -> datetime | None:
+        """When the first of the firing alarms is to be told of again, or at last."""
+        times = (
+            self._reminder(alarm, now)
+            for alarm in self.open.values()
+            if alarm.state is AlarmState.FIRING and not is_held_back(alarm)
+        )
+        return min((at for at in times if at is not None), default=None)
+
+    def _reminder(self, alarm: Alarm, now: datetime) -> datetime | None:
+        silenced = [one.until for one in self.silences if one.covers(self.model.name, alarm, now)]
+        if silenced:
+            return max(silenced)
+        told = alarm.notified_at
+        return now if told is None else told + self.model.settings.alarm.renotify
 
     def step(
         self,

@@ -1,6 +1,6 @@
 """Detectors: what each version's watch remembers, bit for bit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from app.domain.evidence import part_from_json, part_to_json
 from app.domain.watch import Raised, Watch
 from app.stats import sequential
-from app.stats.moments import Counts, Floats
+from app.stats.moments import Floats
 from app.stats.sequential import State
 from app.storage.tables import detector
 
@@ -81,8 +81,8 @@ def _to_json(watch: Watch) -> dict[str, Any]:
         "shifted": _raised_to_json(watch.shifted),
         "violated": _raised_to_json(watch.violated),
         "confirmed": watch.confirmed,
-        "frozen": None if watch.frozen is None else watch.frozen.tolist(),
-        "accepted": None if watch.accepted is None else watch.accepted.tolist(),
+        "frozen": _known(watch.frozen),
+        "accepted": _known(watch.accepted),
     }
 
 
@@ -116,25 +116,23 @@ def _raised_to_json(raised: Raised | None) -> dict[str, Any] | None:
         "before": sequential.to_json(raised.before),
         "part": part_to_json(raised.part),
         "opens": raised.opens,
+        "recent": raised.recent,
+        "way_back": raised.way_back.tolist(),
+        "back": raised.back,
         "quiet_panes": raised.quiet_panes,
-        "quiet": raised.quiet.tolist(),
     }
 
 
-def _raised_from_json(stored: dict[str, Any] | None) -> Raised | None:
+def _raised_from_json(stored: Mapping[str, Any] | None) -> Raised | None:
     if stored is None:
         return None
-    return Raised(
-        at=stored["at"],
-        onset=stored["onset"],
-        bet=stored["bet"],
-        statistic=stored["statistic"],
-        before=sequential.from_json(stored["before"]),
-        part=part_from_json(stored["part"]),
-        opens=stored["opens"],
-        quiet_panes=stored["quiet_panes"],
-        quiet=_counts(stored["quiet"]),
-    )
+    kept: dict[str, Any] = {
+        **stored,
+        "before": sequential.from_json(stored["before"]),
+        "part": part_from_json(stored["part"]),
+        "way_back": np.array(stored["way_back"], dtype=np.float64),
+    }
+    return Raised(**kept)
 
 
 def _state_to_json(state: State | None) -> dict[str, Any] | None:
@@ -145,9 +143,14 @@ def _state_from_json(stored: dict[str, Any] | None) -> State | None:
     return None if stored is None else sequential.from_json(stored)
 
 
-def _counts(values: Sequence[int]) -> Counts:
-    return np.array(values, dtype=np.int64)
+def _known(values: Floats | None) -> list[float | None] | None:
+    """JSON has no NaN: what is not known is null."""
+    if values is None:
+        return None
+    return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _floats(values: Sequence[float] | None) -> Floats | None:
-    return None if values is None else np.array(values, dtype=np.float64)
+def _floats(values: Sequence[float | None] | None) -> Floats | None:
+    if values is None:
+        return None
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

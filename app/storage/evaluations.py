@@ -1,11 +1,11 @@
 """Evaluations: what each look at each window found, and what late predictions made of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select, tuple_, update
+from sqlalchemy import Connection, Row, func, or_, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.evaluation import (
@@ -119,36 +119,58 @@ def _is_last_revision() -> Any:
     return evaluation.c.revision == newest
 
 
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Evaluations of a window that new predictions may belong to: those from a slot on.
+
+    One that counts predictions back from its end may come to begin later, so that it is touched by
+    what lies before its beginning as well: `reaches_back`.
+    """
+
+    window: str
+    slot: datetime
+    reaches_back: bool
+
+
 def outdate(
     conn: Connection,
     model_id: int,
     version: str,
-    first_slots: Mapping[str, datetime],
+    touched: Sequence[Touched],
     first: datetime,
     last: datetime,
 ) -> None:
     """Mark the evaluations that looked at panes between these two: more has been added to some.
 
-    Of each window named, those in slots from the one given on: others ended before, and to say so
-    keeps the search short however long the history is.
+    Naming the slots keeps the search short however long the history is.
     """
+    own = (
+        (evaluation.c.window == one.window)
+        & (evaluation.c.slot >= one.slot)
+        & (true() if one.reaches_back else evaluation.c.start <= last)
+        for one in touched
+    )
     conn.execute(
         update(evaluation)
         .where(
             evaluation.c.model_id == model_id,
             evaluation.c.version == version,
-            or_(
-                *(
-                    (evaluation.c.window == window) & (evaluation.c.slot >= slot)
-                    for window, slot in first_slots.items()
-                )
-            ),
-            evaluation.c.start <= last,
+            or_(*own),
             evaluation.c.end > first,
             _is_last_revision(),
         )
         .values(outdated=True)
     )
+
+
+def versions_outdated(conn: Connection, model_id: int) -> set[str]:
+    """The versions that have evaluations to be looked at again."""
+    rows = conn.execute(
+        select(evaluation.c.version)
+        .where(evaluation.c.model_id == model_id, evaluation.c.outdated)
+        .distinct()
+    )
+    return set(rows.scalars())
 
 
 def outdated(conn: Connection, model_id: int, version: str, limit: int) -> list[Evaluation]:

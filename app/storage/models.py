@@ -174,16 +174,13 @@ def lease(conn: Connection, now: datetime) -> int | None:
     return found
 
 
-def lock(
-    conn: Connection, model_id: int, *, wait: bool = False
-) -> tuple[Model, datetime | None] | None:
+def lock(conn: Connection, model_id: int) -> tuple[Model, datetime | None] | None:
     """Keep a model's alarms and detectors to oneself, and say when it was last evaluated.
 
-    None if it is gone or, unless one can `wait`, somebody else has it. Ingest goes on: it only
-    keeps the model from being forgotten.
+    None if it is gone. Ingest goes on: it only keeps the model from being forgotten.
     """
     query = select(model).where(model.c.id == model_id)
-    row = conn.execute(query.with_for_update(key_share=True, skip_locked=not wait)).one_or_none()
+    row = conn.execute(query.with_for_update(key_share=True)).one_or_none()
     return None if row is None else (_models(conn, [row])[0], row.evaluated_at)
 
 
@@ -197,15 +194,33 @@ def evaluated(conn: Connection, model_id: int, due_at: datetime | None, now: dat
 
 
 _POSTPONE = text(
-    "UPDATE model SET failures = failures + 1, leased_until = NULL,"
-    " due_at = :now + least(:longest, interval '5 seconds' * power(2, least(failures, 10)))"
+    "UPDATE model SET failures = failures + 1, due_at = :now,"
+    " leased_until = :now + least(:longest, interval '5 seconds' * power(2, least(failures, 10)))"
     " WHERE id = :id"
 )
 
 
 def postpone(conn: Connection, model_id: int, now: datetime) -> None:
-    """Note that an evaluation failed: it is tried again, each time later than the last."""
+    """Note that an evaluation failed: it is tried again, each time later than the last.
+
+    It stays leased for so long: what comes in meanwhile makes it due, but not sooner tried.
+    """
     conn.execute(_POSTPONE, {"id": model_id, "now": now, "longest": LONGEST_PAUSE})
+
+
+_OVERLOOKED = text(
+    "UPDATE model SET due_at = :now WHERE (due_at IS NULL OR due_at > :now) AND id IN ("
+    " SELECT model_id FROM arrival WHERE arrived_at < :before)"
+)
+
+
+def mark_overlooked(conn: Connection, now: datetime) -> None:
+    """Make due what has arrivals that nobody will look at soon.
+
+    Whoever counts leaves a model alone that is due already; if it is evaluated just before he
+    commits, his arrival is found here.
+    """
+    conn.execute(_OVERLOOKED, {"now": now, "before": now - 2 * AT_MOST_EVERY})
 
 
 def _insert(conn: Connection, name: str, settings: ModelSettings, now: datetime) -> bool:

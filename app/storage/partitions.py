@@ -52,11 +52,11 @@ def containing(table: str, when: date | datetime) -> Partition:
 
 def covering(table: str, times: Sequence[datetime]) -> set[Partition]:
     """The partitions that rows of these times live in, and those between them."""
-    day, last = min(times), max(times)
-    found = {containing(table, last)}
-    while day < last:
-        found.add(containing(table, day))
-        day += timedelta(days=1)
+    part, last = containing(table, min(times)), containing(table, max(times))
+    found = {part, last}
+    while part.end < last.first:
+        part = containing(table, part.end)
+        found.add(part)
     return found
 
 

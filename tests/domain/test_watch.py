@@ -10,7 +10,7 @@ from app.domain import watch as watching
 from app.domain.model import AlarmPolicy
 from app.domain.verdict import Attention
 from app.domain.watch import Detectors, Part, Turn, Watch, advance, merged
-from app.stats import moments, overdispersion
+from app.stats import assumption, diagnosis, moments, overdispersion
 from app.stats.moments import Counts, Floats
 from app.stats.reference import Reference, from_confusion, from_sample
 from tests import fashion
@@ -50,9 +50,9 @@ def run(
     fed = list(some)
     own = own or watching.detectors(REFERENCE, ARL)
 
-    def between(first: int, last: int) -> Counts:
-        found = [part.counts for part in fed if first <= part.mark <= last]
-        return np.asarray(np.sum(found, axis=0))
+    def between(first: int, last: int) -> Part:
+        found = [part for part in fed if first <= part.mark <= last]
+        return replace(merged(replace(part, mark=last) for part in found)[0])
 
     return advance(watch or Watch(), own, fed, policy, between)
 
@@ -262,7 +262,7 @@ def soft_parts(
 
 def test_a_drop_of_confidence_is_called_a_violation(soft: Reference) -> None:
     rng = np.random.default_rng(SEED)
-    own = watching.detectors(soft, ARL)
+    own = watching.detectors(soft, ARL, assumption.prepare(soft, diagnosis.diagnose(soft)))
     nu = soft.nu
     clean = soft_parts(fashion.outputs("good", "test"), nu, 40, rng)
     dim = soft_parts(corrupted("dimmed"), nu, 40, rng, first=40)

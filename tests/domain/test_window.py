@@ -40,8 +40,9 @@ def test_tumbling_windows_do_not_overlap(pane: timedelta, count: int, now: datet
     assert span(window, pane, end - timedelta(microseconds=1)) == (start, end)
 
 
-def test_a_window_without_a_length_has_no_span() -> None:
+def test_a_window_without_a_length_ends_with_the_open_pane() -> None:
     window = Window("w", WindowKind.LAST, count=100)
 
-    with pytest.raises(ValueError, match="no length"):
-        span(window, timedelta(minutes=1), datetime(2026, 1, 1, tzinfo=UTC))
+    start, end = span(window, timedelta(minutes=1), datetime(2026, 11, 17, 10, 0, 30, tzinfo=UTC))
+
+    assert start == end == datetime(2026, 11, 17, 10, 1, tzinfo=UTC)
