@@ -15,7 +15,7 @@ from app.domain.alarm import AlarmKind, AlarmState, Severity, Silence
 from app.domain.verdict import Verdict
 from app.errors import InvalidInput
 from app.evaluate import by_hand
-from app.storage import alarms, silences
+from app.storage import alarms, models, silences
 from app.storage.alarms import Owned, PastChange
 
 router = APIRouter(prefix="/v1/alarms", tags=["alarms"])
@@ -184,8 +184,8 @@ def get_alarm(alarm_id: AlarmId, conn: Conn) -> AlarmDetail:
     return AlarmDetail.in_full(found, alarms.history(conn, found))
 
 
-Answer = Annotated[AnswerBody, Depends(json_body(AnswerBody))]
-ANSWERED = body_of({"application/json": AnswerBody})
+Answer = Annotated[AnswerBody, Depends(json_body(AnswerBody, optional=True))]
+ANSWERED = body_of({"application/json": AnswerBody}, required=False)
 
 
 @router.post("/{alarm_id}/acknowledge", dependencies=[Admin], openapi_extra=ANSWERED)
@@ -255,5 +255,7 @@ def list_silences(
 
 @silences_router.delete("/{silence_id}", dependencies=[Admin])
 def end_silence(silence_id: SilenceId, conn: Conn, now: Now, caller: Caller) -> SilenceView:
-    """End a silence before its time."""
-    return SilenceView.of(silences.end(conn, silence_id, caller, now), now)
+    """End a silence before its time; what it covered and still fires is told of soon."""
+    ended = silences.end(conn, silence_id, caller, now)
+    models.mark_due(conn, alarms.models_with_open(conn), now)
+    return SilenceView.of(ended, now)

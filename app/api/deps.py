@@ -62,15 +62,18 @@ def caller(request: Request) -> str:
     return "anonymous" if key is None else key.name
 
 
-def json_body(kind: type[Body]) -> Callable[[Request], Awaitable[Body]]:
+def json_body(kind: type[Body], *, optional: bool = False) -> Callable[[Request], Awaitable[Body]]:
     """A body of that kind, read like any other: bounded, perhaps compressed, JSON and nothing else.
 
-    FastAPI's own way of reading a body knows no bounds.
+    FastAPI's own way of reading a body knows no bounds. Where it is `optional`, no body at all
+    stands for one that says nothing.
     """
 
     async def read(request: Request) -> Body:
-        bodies.refuse_all_but_json(request)
         content = await bodies.read(request, services(request).settings.max_body_bytes)
+        if optional and not content:
+            return kind()
+        bodies.refuse_all_but_json(request)
         try:
             return kind.model_validate_json(content)
         except ValidationError as error:

@@ -62,10 +62,10 @@ def _describe_problems(schema: dict[str, Any]) -> None:
             operation["responses"].pop("422", None)
 
 
-def body_of(types: dict[str, Any]) -> dict[str, Any]:
+def body_of(types: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
     """The OpenAPI of a route that reads its body itself."""
     content = {media: {"schema": schema_of(type_)} for media, type_ in types.items()}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def schema_of(type_: Any) -> dict[str, Any]:

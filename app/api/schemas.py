@@ -144,7 +144,7 @@ class AlarmBody(Strict):
         default=DEFAULTS.ingest_stopped_after,
         description="how long a model that had predictions may go without; null: for ever",
     )
-    calibration_panes: Annotated[int, Field(ge=20, le=10_000)] = Field(
+    calibration_panes: Annotated[int, Field(ge=20, le=1_000)] = Field(
         default=DEFAULTS.calibration_panes,
         description="panes from which the overdispersion is measured before alarms are armed",
     )

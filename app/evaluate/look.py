@@ -11,7 +11,7 @@ from app.domain.model import Model
 from app.domain.verdict import Attention, Verdict, judge
 from app.domain.watch import Watch
 from app.domain.window import Window, WindowKind
-from app.errors import Conflict
+from app.errors import Conflict, NotFound
 from app.evaluate.remembered import Remembered
 from app.stats import adaptive, analysis, moments
 from app.stats.analysis import Analysis, Basis
@@ -224,6 +224,8 @@ def chosen_version(model: Model, version: str | None) -> str:
     chosen = version or model.active_version
     if chosen is None:
         raise Conflict(f"model {model.name!r} has no reference yet, so nothing can be estimated")
+    if chosen not in model.versions:
+        raise NotFound(f"model {model.name!r} has no reference {chosen!r}")
     return chosen
 
 

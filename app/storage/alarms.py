@@ -44,6 +44,12 @@ def open_of(conn: Connection, model_id: int) -> dict[AlarmKey, Alarm]:
     return {(row.version, AlarmKind(row.kind)): _alarm(row) for row in rows}
 
 
+def models_with_open(conn: Connection) -> set[int]:
+    """The models that have an alarm which is not over."""
+    rows = conn.execute(select(alarm.c.model_id).where(alarm.c.state != AlarmState.RESOLVED))
+    return set(rows.scalars())
+
+
 def last_resolved(conn: Connection, model_id: int) -> dict[AlarmKey, datetime]:
     """When the last alarm of each version and kind ended."""
     rows = conn.execute(
