@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.1
 # A child that ends sooner was never well: a port in use, a setting that cannot be.
 HEALTHY_SECONDS = 5.0
+# How long a child that keeps dying is left alone before it is started again, at first and at most.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 # Long enough for every request under way to get its commit and its answer.
 GRACE_SECONDS = 30.0
 
@@ -60,6 +62,8 @@ class Child:
     def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
         self.command = command
         self.environ = environ
+        self.has_lived = False
+        self.pause = 0.0
         self.start()
 
     def start(self) -> None:
@@ -73,14 +77,19 @@ class Child:
         )
 
     def look_after(self) -> None:
-        """Start it again if it has died, unless it never lived."""
+        """Start it again if it has died, unless it never lived; later each time if it dies soon."""
         code = self.process.poll()
+        age = time.monotonic() - self.began
         if code is None:
+            if age >= HEALTHY_SECONDS + self.pause:
+                self.has_lived, self.pause = True, 0.0
             return
-        if time.monotonic() - self.began < HEALTHY_SECONDS:
+        if not self.has_lived:
             raise SystemExit(code if code > 0 else 1)
-        log.error("child died, starting it again command=%s code=%d", self.command[0], code)
-        self.start()
+        if age >= self.pause:
+            log.error("child died, starting it again command=%s code=%d", self.command[0], code)
+            self.pause = min(2 * self.pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            self.start()
 
     def stop(self) -> None:
         self.process.terminate()

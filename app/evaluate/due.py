@@ -75,6 +75,7 @@ class Worker:
         default_factory=lambda: Remembered(MOST_DETECTORS, lambda own: own.size), init=False
     )
     _known_partitions: set[Partition] = field(default_factory=set, init=False)
+    _left_behind: int | None = field(default=None, init=False)
 
     def evaluate_next(self, now: datetime) -> bool:
         """Evaluate one model, if one is due; says whether there was one.
@@ -82,10 +83,13 @@ class Worker:
         A model that cannot be evaluated is put off and must not keep us from the others.
         """
         with self.database.begin() as conn:
+            if self._left_behind is not None:
+                models.release(conn, self._left_behind)
             model_id = models.lease(conn, now)
             if model_id is None:
                 models.mark_overlooked(conn, now)
                 model_id = models.lease(conn, now)
+        self._left_behind = None
         if model_id is None:
             return False
         try:
@@ -93,6 +97,8 @@ class Worker:
                 made = self.evaluate(conn, model_id, now)
             self._known_partitions |= made
         except Outage:
+            # The lease cannot be given back now, but need not run out either.
+            self._left_behind = model_id
             raise
         except Exception:
             log.exception("evaluation failed model_id=%d", model_id)

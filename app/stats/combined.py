@@ -70,7 +70,8 @@ def combined(
     if not len(p_values):
         return Evidence("combined", 0.0, None, 1.0, "none")
     statistic = cauchy_statistic(p_values)
-    return Evidence("combined", statistic, None, cauchy_tail(statistic), "asymptotic")
+    shown = min(statistic, LARGEST_STATISTIC)
+    return Evidence("combined", shown, None, cauchy_tail(statistic), "asymptotic")
 
 
 def hotelling(reference: Sums, window: Sums, *, phi: float = 1.0) -> Evidence:
@@ -113,6 +114,11 @@ def largest_t(reference: Sums, window: Sums, *, phi: float = 1.0) -> Evidence:
     t = float((np.abs(r.mean - w.mean)[moving] / np.sqrt(variance[moving])).max())
     p_value = min(1.0, 2.0 * int(moving.sum()) * float(special.stdtr(df, -t)))
     return Evidence("t", t, int(df), p_value, "asymptotic")
+
+
+# It grows as 1 / p without end. More than this is what nobody reads, and a number of three hundred
+# digits wherever exponents are not written.
+LARGEST_STATISTIC = 1e15
 
 
 def cauchy_statistic(p_values: Floats) -> float:

@@ -48,16 +48,18 @@ def add(conn: Connection, sums: Mapping[PaneKey, Sums], now: datetime) -> None:
 _TAKE = (
     "DELETE FROM arrival WHERE model_id = %s AND id IN ("
     " SELECT id FROM arrival WHERE model_id = %s ORDER BY start, id LIMIT %s)"
-    " RETURNING version, start, kind, counts, score, arrived_at"
+    " RETURNING id, version, start, kind, counts, score, arrived_at"
 )
 
 
 def take(conn: Connection, model_id: int, limit: int) -> tuple[dict[str, Arrivals], bool]:
     """Take away up to `limit` rows, by version; says whether there may be more."""
     rows = binary_rows(conn, _TAKE, (model_id, model_id, limit))
+    # DELETE promises no order, and sums of floats depend on it in the last digit.
+    rows.sort(key=lambda row: row[0])
     parts: defaultdict[str, list[Part]] = defaultdict(list)
     latest: dict[str, datetime] = {}
-    for version, start, kind, counts, score, arrived_at in rows:
+    for _, version, start, kind, counts, score, arrived_at in rows:
         soft = counts if kind == "soft" else np.zeros_like(counts)
         parts[version].append(Part(int(start.timestamp()), counts, soft, score))
         latest[version] = max(arrived_at, latest.get(version, arrived_at))

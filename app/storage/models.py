@@ -193,6 +193,11 @@ def evaluated(conn: Connection, model_id: int, due_at: datetime | None, now: dat
     )
 
 
+def release(conn: Connection, model_id: int) -> None:
+    """Give a lease back."""
+    conn.execute(update(model).where(model.c.id == model_id).values(leased_until=None))
+
+
 _POSTPONE = text(
     "UPDATE model SET failures = failures + 1, due_at = :now,"
     " leased_until = :now + least(:longest, interval '5 seconds' * power(2, least(failures, 10)))"

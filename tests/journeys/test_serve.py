@@ -121,6 +121,24 @@ def test_it_heals_when_the_api_or_the_database_is_killed(tmp_path: Path) -> None
         server.stop()
 
 
+def test_a_worker_that_dies_again_and_again_does_not_end_the_service(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        register(server.url)
+        time.sleep(6)  # a child that dies young is taken for one that cannot live
+        for _ in range(3):
+            assert soon(lambda: bool(workers(server)))
+            os.kill(workers(server)[0], signal.SIGKILL)
+            time.sleep(0.3)
+
+        assert soon(lambda: bool(workers(server)))
+        assert send(server.url).status_code == 202
+        assert server.stop() == 0
+
+
+def workers(server: Server) -> list[int]:
+    return [pid for pid in children(server.process.pid) if "app worker" in command_of(pid)]
+
+
 def test_a_graceful_stop_finishes_what_it_took(tmp_path: Path) -> None:
     with serve(tmp_path) as server:
         register(server.url)
