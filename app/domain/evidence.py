@@ -85,7 +85,7 @@ def recomputed(evidence: Mapping[str, Any]) -> dict[str, Any]:
     reference = _reference(check)
     sums = _sums(check)
     found: dict[str, Any] = {}
-    if check["complete"] or sums.soft is None:
+    if check["complete"]:
         on = analyses.basis(reference)
         found |= _numbers(analyses.analyse(on, sums, phi=check["phi"], seed=check["seed"]))
     statistic = _statistic(evidence["detector"], reference, check)
@@ -148,10 +148,10 @@ def _by_label(model: Model, counts: Counts) -> list[dict[str, Any]]:
 
 
 def _check(case: Case, arl: float, phi_upper: float) -> dict[str, Any]:
-    complete = case.reference.k <= MOST_LABELS_IN_FULL
-    soft = case.reference.soft if complete else None
+    in_full = case.reference.k <= MOST_LABELS_IN_FULL
+    soft = case.reference.soft if in_full else None
     return {
-        "complete": complete,
+        "complete": in_full or case.sums.soft is None,
         "arl": arl,
         "phi": case.phi,
         "phi_upper": phi_upper,
@@ -159,7 +159,7 @@ def _check(case: Case, arl: float, phi_upper: float) -> dict[str, Any]:
         "confusion": case.reference.counts.tolist(),
         "reference_soft": None if soft is None else _arrays(soft),
         "counts": case.sums.counts.tolist(),
-        "soft": _arrays(case.sums.soft) if complete and case.sums.soft is not None else None,
+        "soft": _arrays(case.sums.soft) if in_full and case.sums.soft is not None else None,
     }
 
 

@@ -298,3 +298,35 @@ def test_the_two_that_raise_alarms_share_the_budget(soft: Reference) -> None:
     assert np.exp([own.shift.log_arl, own.monitor.log_arl]) == pytest.approx([2 * ARL] * 2)
     assert alone.monitor is None
     assert np.exp(alone.shift.log_arl) == pytest.approx(ARL)
+
+
+def test_without_known_confidence_a_violation_is_over_when_it_is_quiet(soft: Reference) -> None:
+    rng = np.random.default_rng(SEED)
+    own = watching.detectors(soft, ARL)
+    dim = soft_parts(corrupted("dimmed"), soft.nu, 40, rng)
+    clean = soft_parts(fashion.outputs("good", "test"), soft.nu, 40, rng, first=40)
+
+    watch, _ = run(dim, own=own)
+    healed, _ = run(clean, own=own, watch=watch)
+
+    assert own.confidence is None
+    assert watch.violated is not None
+    assert healed.violated is None
+
+
+def test_a_reference_that_separates_nothing_has_no_known_confidence() -> None:
+    rows = np.random.default_rng(SEED).dirichlet(np.ones(3), 300)
+    blind = from_sample(3, np.zeros(300, dtype=np.int64), np.arange(300) % 3, rows)
+
+    own = watching.detectors(blind, ARL, assumption.prepare(blind, diagnosis.diagnose(blind)))
+
+    assert own.confidence is None
+
+
+def test_a_mix_that_lasts_is_never_called_over() -> None:
+    """As sure that it is over as that it began: a look at a short stretch is not enough."""
+    watch, turns = run(stream((MIX, 50), (np.array([0.42, 0.29, 0.29]), 1500), per_pane=10))
+
+    assert [turn.shift_over for turn in turns] == [False]
+    assert watch.shifted is not None
+    assert watch.shifted.recent > watch.shifted.onset
