@@ -98,8 +98,8 @@ def _stored(
     found = evaluations.latest(conn, model.id, chosen, window.name)
     if found is None or found.outdated or now >= found.end:
         return None
-    # The windows of a model may have been changed under the same name.
-    if window.length is not None and found.end - found.start != window.length:
+    # The windows of a model may have been changed under the same name since.
+    if model.updated_at is not None and model.updated_at > found.evaluated_at:
         return None
     return None if arrivals.pending(conn, model.id, chosen) else found
 

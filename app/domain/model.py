@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.domain.window import DEFAULT_WINDOWS, Window
 
@@ -66,6 +66,7 @@ class Model:
     revision: int
     versions: frozenset[str] = frozenset()
     active_version: str | None = None
+    updated_at: datetime | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class Worker:
         fresh = step.taken.get(version)
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
-        if fresh is not None or step.clock_moved or step.reminder_is_due:
+        if fresh is not None or step.wants_a_look:
             first = self._look_at_windows(step, subject, fresh)[0]
             scene = Scene(step.conn, self.evaluator, subject, own, arl, step.now)
             self._step_alarms(step, scene, turns, first)
@@ -220,12 +220,11 @@ class Worker:
         else:
             look = self.evaluator.look(step.conn, subject, window, step.now, old.end, attention)
         again = look.evaluation(old.window, old.slot, old.revision)
-        # Until we were past its end, an evaluation was not final: to complete it is no revision.
-        if step.evaluated_at is None or step.evaluated_at < old.end:
-            return again
         if again.content == old.content:
-            return replace(again, evaluated_at=old.evaluated_at)
-        return replace(again, revision=old.revision + 1)
+            return old
+        # Until we were past its end, an evaluation was not final: to complete it is no revision.
+        was_final = step.evaluated_at is not None and step.evaluated_at >= old.end
+        return replace(again, revision=old.revision + was_final)
 
     def _step_alarms(self, step: Step, scene: Scene, turns: list[Turn], looked: Evaluation) -> None:
         """Turn by turn as the stream took them, then as it stands now."""

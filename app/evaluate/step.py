@@ -54,7 +54,17 @@ class Step:
         return self._has_passed(self.pane)
 
     @property
-    def reminder_is_due(self) -> bool:
+    def wants_a_look(self) -> bool:
+        """Whether windows or alarms may be different although nothing has come in."""
+        return self.clock_moved or self._settings_changed or self._reminder_is_due
+
+    @property
+    def _settings_changed(self) -> bool:
+        changed, before = self.model.updated_at, self.evaluated_at
+        return before is None or (changed is not None and changed > before)
+
+    @property
+    def _reminder_is_due(self) -> bool:
         at = self.next_reminder
         return at is not None and at <= self.now
 

@@ -31,6 +31,8 @@ FULL_OUTER_LABELS = 64
 
 NEGATIVE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
+# So that both ends of the tolerance are within it, whatever adding up does to the last digit.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ def normalised(rows: Floats) -> tuple[Floats, Bools]:
     """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         total = rows.sum(axis=1)
-        good = (np.abs(total - 1.0) <= SUM_TOLERANCE) & (rows.min(axis=1) >= -NEGATIVE_TOLERANCE)
+        good = (np.abs(total - 1.0) <= SUM_TOLERANCE + ROUNDING) & (
+            rows.min(axis=1) >= -NEGATIVE_TOLERANCE
+        )
         clipped = np.maximum(rows, 0.0)
         clipped /= clipped.sum(axis=1, keepdims=True)
     return clipped, good

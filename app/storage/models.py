@@ -325,7 +325,9 @@ def _model(row: Row[Any], versions: frozenset[str]) -> Model:
         allowed_lateness=row.allowed_lateness,
         keep_ids=row.keep_ids,
     )
-    return Model(row.id, row.name, settings, row.revision, versions, row.active_version)
+    return Model(
+        row.id, row.name, settings, row.revision, versions, row.active_version, row.updated_at
+    )
 
 
 def _window(value: Mapping[str, Any]) -> Window:

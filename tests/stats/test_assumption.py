@@ -178,14 +178,28 @@ def test_three_labels_negative_by_hand() -> None:
     hard = bbse.prepare(made, diagnosis.diagnose(made))
     sums = Sums(np.array([0, 100, 100]))
     estimate = bbse.estimate(hard, sums)
-    residual = estimate.mu - hard.given.A @ estimate.q
-    omega = hard.window_noise(sums) + hard.reference_noise(estimate.q)
+    p = hard.given.A @ estimate.q
+    residual = estimate.mu - p
+    window = np.diag(p) / 200 - np.outer(p, p) / 200 + np.eye(3) / 200**2
+    omega = window + hard.reference_noise(estimate.q)
     T = residual @ np.linalg.inv(omega) @ residual
 
     found = assumption.negativity(hard, sums)
 
     assert found.statistic == pytest.approx(T)
     assert found.p_value == pytest.approx((chi2.sf(T, 2) + chi2.sf(T, 1)) / 2)
+
+
+@pytest.mark.parametrize("m", [100, 300, 400, 1000])
+def test_windows_of_one_true_label_are_seldom_called_something_else(m: int) -> None:
+    """A corner of the simplex, where a window has hardly any noise of its own to go by."""
+    rng = np.random.default_rng(1)
+    check = check_of(from_confusion(np.array([[9000, 30, 12], [60, 500, 9], [40, 20, 329]])))
+    given = np.array([9000, 60, 40]) / 9100
+
+    found = [assumption.assess(check, Sums(rng.multinomial(m, given))) for _ in range(400)]
+
+    assert np.mean([one.verdict == "not_label_shift" for one in found]) <= 0.02
 
 
 def test_a_reference_that_tells_nothing_apart_tests_nothing() -> None:
