@@ -184,38 +184,43 @@ def get_alarm(alarm_id: AlarmId, conn: Conn) -> AlarmDetail:
     return AlarmDetail.in_full(found, alarms.history(conn, found))
 
 
-Answer = Annotated[AnswerBody, Depends(json_body(AnswerBody, optional=True))]
 ANSWERED = body_of({"application/json": AnswerBody}, required=False)
 
 
+def answer(
+    alarm_id: AlarmId,
+    body: Annotated[AnswerBody, Depends(json_body(AnswerBody, optional=True))],
+    now: Now,
+    caller: Caller,
+) -> by_hand.Answer:
+    return by_hand.Answer(alarm_id, body.by or caller, now, body.note)
+
+
+def hands(request: Request, conn: Conn) -> by_hand.Hands:
+    own = services(request)
+    return by_hand.Hands(conn, own.evaluator, own.settings.public_url)
+
+
+Answer = Annotated[by_hand.Answer, Depends(answer)]
+Hands = Annotated[by_hand.Hands, Depends(hands)]
+
+
 @router.post("/{alarm_id}/acknowledge", dependencies=[Admin], openapi_extra=ANSWERED)
-def acknowledge_alarm(
-    alarm_id: AlarmId, body: Answer, conn: Conn, now: Now, request: Request, caller: Caller
-) -> AlarmView:
+def acknowledge_alarm(answer: Answer, hands: Hands) -> AlarmView:
     """Say that somebody looks after it; it is not told of again until it is over."""
-    url = services(request).settings.public_url
-    by = body.by or caller
-    return AlarmView.of(by_hand.acknowledge(conn, alarm_id, by, body.note, now, url))
+    return AlarmView.of(hands.acknowledge(answer))
 
 
 @router.post("/{alarm_id}/resolve", dependencies=[Admin], openapi_extra=ANSWERED)
-def resolve_alarm(
-    alarm_id: AlarmId, body: Answer, conn: Conn, now: Now, request: Request, caller: Caller
-) -> AlarmView:
+def resolve_alarm(answer: Answer, hands: Hands) -> AlarmView:
     """Say that it is over. If it is not, the detectors will raise a new one."""
-    own = services(request)
-    by, url = body.by or caller, own.settings.public_url
-    return AlarmView.of(by_hand.resolve(conn, own.evaluator, alarm_id, by, body.note, now, url))
+    return AlarmView.of(hands.resolve(answer))
 
 
 @router.post("/{alarm_id}/accept", dependencies=[Admin], openapi_extra=ANSWERED)
-def accept_alarm(
-    alarm_id: AlarmId, body: Answer, conn: Conn, now: Now, request: Request, caller: Caller
-) -> AlarmView:
+def accept_alarm(answer: Answer, hands: Hands) -> AlarmView:
     """Accept the mix since the onset as the new normal: alarms go by it from now on."""
-    own = services(request)
-    by, url = body.by or caller, own.settings.public_url
-    return AlarmView.of(by_hand.accept(conn, own.evaluator, alarm_id, by, body.note, now, url))
+    return AlarmView.of(hands.accept(answer))
 
 
 @silences_router.post(

@@ -15,12 +15,12 @@ from app.domain.reference import diagnosed
 from app.domain.verdict import Verdict
 from app.domain.window import Window, WindowKind
 from app.errors import Conflict
-from app.evaluate import by_hand
+from app.evaluate.by_hand import Answer, Hands
 from app.evaluate.look import Evaluator
 from app.stats.moments import Counts, Floats, Sums
 from app.stats.reference import Reference, from_confusion
 from app.storage import alarms, evaluations, models, references, silences, tables, webhooks
-from app.storage.db import Database
+from app.storage.db import Connection, Database
 from tests.calibration.streams import grown
 from tests.evaluate.simulation import Life, life
 
@@ -29,7 +29,6 @@ REFERENCE = from_confusion(np.array([[900, 60, 40], [60, 900, 40], [40, 40, 920]
 A = REFERENCE.conditional()
 ARMED = AlarmPolicy(overdispersion=1.0)
 HOUR = timedelta(hours=1)
-URL = "http://localhost"
 
 
 def mix(by: float = 0.0, label: int = 0) -> Floats:
@@ -56,6 +55,10 @@ def told(database: Database) -> list[str]:
     with database.begin() as conn:
         query = select(tables.delivery.c.event).order_by(tables.delivery.c.id)
         return list(conn.execute(query).scalars())
+
+
+def hands(conn: Connection) -> Hands:
+    return Hands(conn, Evaluator(), "http://localhost")
 
 
 def listen(database: Database, now: datetime) -> None:
@@ -259,7 +262,7 @@ def test_who_acknowledges_gets_no_reminders_but_its_end(database: Database) -> N
     assert alarm.id is not None
 
     with database.begin() as conn:
-        by_hand.acknowledge(conn, alarm.id, "ada", "looking", model.now, URL)
+        hands(conn).acknowledge(Answer(alarm.id, "ada", model.now, "looking"))
         history = alarms.history(conn, alarms.get(conn, alarm.id))
     model.live(panes(600, 0.2, seed=5))
     model.live(panes(80, seed=6))
@@ -277,7 +280,7 @@ def test_a_pending_alarm_cannot_be_acknowledged(database: Database) -> None:
     assert alarm.id is not None
 
     with database.begin() as conn, pytest.raises(Conflict, match="pending"):
-        by_hand.acknowledge(conn, alarm.id, "ada", None, model.now, URL)
+        hands(conn).acknowledge(Answer(alarm.id, "ada", model.now))
 
 
 def test_an_accepted_mix_is_normal_also_where_a_label_is_absent(database: Database) -> None:
@@ -293,7 +296,7 @@ def test_an_accepted_mix_is_normal_also_where_a_label_is_absent(database: Databa
     assert alarm.id is not None
 
     with database.begin() as conn:
-        by_hand.accept(conn, Evaluator(), alarm.id, "ada", None, model.now, URL)
+        hands(conn).accept(Answer(alarm.id, "ada", model.now))
     model.live(rng.multinomial(30, other, size=200))
 
     assert [one.state for one in all_alarms(database)] == [AlarmState.RESOLVED]
@@ -309,7 +312,7 @@ def test_what_somebody_called_over_is_called_again_if_it_is_not(database: Databa
     assert alarm.id is not None
 
     with database.begin() as conn:
-        by_hand.resolve(conn, Evaluator(), alarm.id, "ada", None, model.now, URL)
+        hands(conn).resolve(Answer(alarm.id, "ada", model.now))
     model.live(panes(60, 0.2, seed=7))
 
     assert [one.state for one in all_alarms(database)] == [AlarmState.RESOLVED, AlarmState.FIRING]
