@@ -57,8 +57,9 @@ class Settings(BaseModel):
     recorder_patience_seconds: float = Field(
         default=10.0, gt=0, description="how long a batch waits for a database that is away"
     )
-    public_url: str = Field(
-        default="http://127.0.0.1:8000", description="how people reach the service; for links"
+    public_url: str | None = Field(
+        default=None,
+        description="how people reach the service, for links; left out, by host and port",
     )
     webhook_allow_private: bool = Field(
         default=False, description="whether webhooks may go to private and loopback addresses"
@@ -73,6 +74,12 @@ class Settings(BaseModel):
         if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
             raise ValueError("must start with postgresql://")
         return SecretStr(f"postgresql+psycopg://{rest}")
+
+    @property
+    def root_url(self) -> str:
+        """What links begin with."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
 
     @property
     def loopback(self) -> bool:

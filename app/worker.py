@@ -43,7 +43,7 @@ class Loops:
         self._stop = threading.Event()
         self._due = threading.Event()
         self._queued = threading.Event()
-        work = Worker(database, settings.public_url)
+        work = Worker(database, settings.root_url)
         send = Sender()
 
         def evaluate_next() -> bool:

@@ -191,3 +191,18 @@ def test_settings_do_not_change() -> None:
 )
 def test_only_this_machine_reaches_a_loopback_address(host: str, loopback: bool) -> None:
     assert Settings(host=host).loopback is loopback
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [
+        ({}, "http://127.0.0.1:8000"),
+        ({"SHIFTWATCH_PORT": "9000"}, "http://127.0.0.1:9000"),
+        ({"SHIFTWATCH_HOST": "::1"}, "http://[::1]:8000"),
+        ({"SHIFTWATCH_PUBLIC_URL": "https://shift.example.com/"}, "https://shift.example.com"),
+    ],
+)
+def test_links_begin_with_where_people_reach_the_service(
+    environ: dict[str, str], root: str
+) -> None:
+    assert Settings.from_env(environ).root_url == root

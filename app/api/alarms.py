@@ -198,7 +198,7 @@ def answer(
 
 def hands(request: Request, conn: Conn) -> by_hand.Hands:
     own = services(request)
-    return by_hand.Hands(conn, own.evaluator, own.settings.public_url)
+    return by_hand.Hands(conn, own.evaluator, own.settings.root_url)
 
 
 Answer = Annotated[by_hand.Answer, Depends(answer)]

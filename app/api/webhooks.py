@@ -237,7 +237,7 @@ def _shown(found: Webhook) -> str:
 
 
 def _links(settings: Settings, webhook_id: int) -> dict[str, Any]:
-    root = settings.public_url.rstrip("/")
+    root = settings.root_url
     return {"page": f"{root}/", "api": f"{root}/v1/webhooks/{webhook_id}"}
 
 

@@ -128,7 +128,7 @@ class Alarms:
     def _notice(
         self, alarm: Alarm, change: Change, at: datetime, estimate: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        root = self.public_url.rstrip("/")
+        root = self.public_url
         renotify = self.model.settings.alarm.renotify.total_seconds()
         shown = domain.described(alarm, self.model.name, slim=True)
         return {
