@@ -7,7 +7,8 @@ by ingest, and the worker evaluates them, steps the detectors and the alarms and
 a simulated day at a time. Beside it the rule that most monitors go by, on the same predictions: an
 alarm when chi-square on the last hour has p < 0.05, once a minute, over when it has not.
 
-With `--shift` a label grows from .10 to .20 after half a day, and the delay is measured instead.
+With `--soft` the predictions come with softmax rows, which have a second detector watch them. With
+`--shift` a label grows from .10 to .20 after half a day, and the delay is measured instead.
 """
 
 import os
@@ -31,7 +32,15 @@ import numpy as np
 from app.storage import schema
 from app.storage.db import Database
 from app.storage.embedded import Embedded
-from tests.calibration.months import REFERENCE_SIZES, Month, quiet_month, shifted_day
+from tests.calibration.months import (
+    REFERENCE_SIZES,
+    Month,
+    quiet_month,
+    quiet_soft_month,
+    shifted_day,
+)
+
+KINDS = {"hard": quiet_month, "soft": quiet_soft_month, "shift": shifted_day}
 
 
 @contextmanager
@@ -51,23 +60,24 @@ def database() -> Iterator[Database]:
         own.close()
 
 
-def work(numbers: list[int], shift: bool, results: "multiprocessing.Queue[Month]") -> None:
+def work(numbers: list[int], kind: str, results: "multiprocessing.Queue[Month]") -> None:
     with database() as own:
         for number in numbers:
-            results.put((shifted_day if shift else quiet_month)(own, number))
+            results.put(KINDS[kind](own, number))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--months", type=int, default=200)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--shift", action="store_true")
+    parser.add_argument("--shift", dest="kind", action="store_const", const="shift")
+    parser.add_argument("--soft", dest="kind", action="store_const", const="soft", default="hard")
     parser.add_argument("--out", type=Path, default=Path("bench/results/false_alarms.json"))
     options = parser.parse_args()
     results: multiprocessing.Queue[Month] = multiprocessing.Queue()
     shares = [list(range(options.months))[i :: options.processes] for i in range(options.processes)]
     family = [
-        multiprocessing.Process(target=work, args=[share, options.shift, results])
+        multiprocessing.Process(target=work, args=[share, options.kind, results])
         for share in shares
     ]
     for process in family:
@@ -87,7 +97,7 @@ def main() -> None:
         process.join()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps([asdict(month) for month in months]))
-    (report_delays if options.shift else report)(months)
+    (report_delays if options.kind == "shift" else report)(months)
 
 
 def report(months: list[Month]) -> None:

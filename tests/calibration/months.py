@@ -7,10 +7,12 @@ import numpy as np
 from scipy.special import chdtrc
 
 from app.domain.alarm import Alarm, AlarmKind
+from app.stats import moments
 from app.stats.moments import Counts, Floats
-from app.stats.reference import Reference
+from app.stats.reference import Reference, from_sample
 from app.storage import alarms, models
 from app.storage.db import Database
+from tests import fashion
 from tests.calibration.streams import confusion, grown
 from tests.evaluate.simulation import Life, life
 
@@ -42,6 +44,25 @@ def quiet_month(own: Database, number: int, days_in_all: int = MONTH_DAYS) -> Mo
     for _ in range(days_in_all):
         days.append(rng.multinomial(PER_PANE, joint.sum(axis=1), size=DAY_PANES))
         model.live(days[-1])
+    found = raised(own, model)
+    forget(own, model)
+    return Month(n, len(found), rule(reference, np.concatenate(days)))
+
+
+def quiet_soft_month(own: Database, number: int, days_in_all: int = MONTH_DAYS) -> Month:
+    """The same with softmax rows of a real classifier, so that confidence is watched as well."""
+    rng = np.random.default_rng([11, number])
+    pool = fashion.outputs("good", "all")
+    n = REFERENCE_SIZES[number % len(REFERENCE_SIZES)]
+    chosen = rng.choice(len(pool.labels), n)
+    rows = pool.rows[chosen]
+    reference = from_sample(fashion.LABELS, moments.argmax(rows), pool.labels[chosen], rows)
+    model = life(own, reference, f"quiet-soft-{number}")
+    days = []
+    for _ in range(days_in_all):
+        drawn = rng.integers(0, len(pool.labels), size=(DAY_PANES, PER_PANE))
+        days.append(np.stack([np.bincount(pool.predicted[one], minlength=10) for one in drawn]))
+        model.live_soft([pool.rows[one] for one in drawn])
     found = raised(own, model)
     forget(own, model)
     return Month(n, len(found), rule(reference, np.concatenate(days)))
