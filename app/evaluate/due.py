@@ -6,7 +6,6 @@ it took is there for the next.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -70,7 +69,6 @@ class Worker:
     database: Database
     public_url: str
     evaluator: Evaluator = field(default_factory=Evaluator)
-    on_failure: Callable[[], None] = lambda: None
     _detectors: Remembered[tuple[int, str, float], Detectors] = field(
         default_factory=lambda: Remembered(MOST_DETECTORS, lambda own: own.size), init=False
     )
@@ -103,7 +101,6 @@ class Worker:
         except Exception:
             log.exception("evaluation failed model_id=%d", model_id)
             self._known_partitions.clear()
-            self.on_failure()
             with self.database.begin() as conn:
                 models.postpone(conn, model_id, now)
         return True
