@@ -16,6 +16,7 @@ from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
 from app.evaluate.due import Worker
+from app.storage import schema
 from app.storage.db import Database
 from app.storage.listen import listen
 from app.storage.models import CHANNEL
@@ -66,9 +67,25 @@ class Loops:
         ]
 
     def start(self) -> None:
+        """Begin once the database has the schema of this release, unless told to stop before."""
+        while not self._stop.is_set() and not self._is_migrated():
+            self._stop.wait(PAUSE_SECONDS)
+        if self._stop.is_set():
+            return
         for thread in self._threads:
             thread.start()
         log.info("worker started")
+
+    def _is_migrated(self) -> bool:
+        try:
+            with self._database.begin() as conn:
+                current = schema.current(conn)
+        except Unavailable as error:
+            log.warning("waiting for the database error=%s", error)
+            return False
+        if current != schema.head():
+            log.warning("waiting for `shiftwatch migrate` at=%s wanted=%s", current, schema.head())
+        return current == schema.head()
 
     def stop(self) -> None:
         """Finish what is under way, and nothing more."""
@@ -76,7 +93,7 @@ class Loops:
         self._due.set()
         self._queued.set()
         for thread in self._threads:
-            if not thread.daemon:
+            if thread.is_alive() and not thread.daemon:
                 thread.join(GRACE_SECONDS)
         log.info("worker stopped")
 
