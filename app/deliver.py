@@ -10,12 +10,11 @@ import email.utils
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from http import HTTPStatus
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 
 import httpx
 from anyio import to_thread
@@ -23,6 +22,7 @@ from anyio import to_thread
 from app import __version__
 from app.config import Settings
 from app.domain import notice
+from app.domain.address import Reach, literal, refused
 from app.domain.notice import Shaped
 from app.storage import deliveries, keys
 from app.storage.db import Database
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 # httpx tells every address that it calls, and that of a chat is a secret.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
-Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Sequence[str]]
 
 # Of looking up, connecting, sending and the answer together. Standard Webhooks: 15 to 30 seconds.
@@ -180,35 +179,11 @@ def _error(said: Answer | NoAnswer) -> str:
 # Where a webhook may point.
 
 
-class Reach(Enum):
-    """How near an address may be."""
-
-    PUBLIC = "public"
-    LOOPBACK = "loopback"
-    PRIVATE = "private"
-
-
-_ALLOWED: Mapping[Reach, frozenset[str]] = {
-    Reach.PUBLIC: frozenset(),
-    Reach.LOOPBACK: frozenset({"loopback"}),
-    # Never link-local: clouds give out their credentials at 169.254.169.254.
-    Reach.PRIVATE: frozenset({"loopback", "private"}),
-}
-
-
 def reach(settings: Settings, *, any_key: bool) -> Reach:
     """On a machine of one's own, before there is any key, whoever calls is on it already."""
     if settings.webhook_allow_private:
         return Reach.PRIVATE
     return Reach.LOOPBACK if settings.loopback and not any_key else Reach.PUBLIC
-
-
-def refused(address: Address, allowed: Reach) -> str | None:
-    """Why no connection may go to this address; None if it may."""
-    kind = _kind(_destination(address))
-    if kind is None or kind in _ALLOWED[allowed]:
-        return None
-    return f"{address} is a {kind} address"
 
 
 def refused_url(url: str, allowed: Reach) -> str | None:
@@ -228,56 +203,12 @@ def refused_url(url: str, allowed: Reach) -> str | None:
         return "must have no credentials and no fragment"
     if parsed.port is not None and not 0 < parsed.port < 65536:
         return "has an impossible port"
-    literal = _literal(parsed.host)
-    reason = None if literal is None else refused(literal, allowed)
+    address = literal(parsed.host)
+    reason = None if address is None else refused(address, allowed)
     return None if reason is None else f"{reason}; {_HOW_TO_ALLOW}"
 
 
 _HOW_TO_ALLOW = "SHIFTWATCH_WEBHOOK_ALLOW_PRIVATE=true allows private and loopback ones"
-
-
-def _literal(host: str) -> Address | None:
-    """The address that a host spells out, if it does; `127.1` and `0x7f000001` do, too."""
-    if host.rstrip(".").lower().split(".")[-1] == "localhost":
-        return IPv4Address("127.0.0.1")
-    try:
-        return ip_address(host)
-    except ValueError:
-        pass
-    try:
-        return IPv4Address(socket.inet_aton(host))
-    except OSError:
-        return None
-
-
-_NAT64 = IPv6Network("64:ff9b::/96")
-_GLOBAL_UNICAST = IPv6Network("2000::/3")
-
-
-def _destination(address: Address) -> Address:
-    """Where packets to an address end up that only wraps another one."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _NAT64:
-        return IPv4Address(address.packed[-4:])
-    return address.ipv4_mapped or address.sixtofour or address
-
-
-def _kind(address: Address) -> str | None:
-    """What is special about an address; None if it belongs to the public internet."""
-    if address.is_unspecified:
-        return "unspecified"
-    if address.is_loopback:
-        return "loopback"
-    if address.is_link_local:
-        return "link-local"
-    if address.is_multicast:
-        return "multicast"
-    if address.is_reserved:
-        return "reserved"
-    # Python takes the old site-local addresses, and whatever it does not know, for global.
-    unicast = isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST
-    return None if address.is_global and unicast else "private"
 
 
 # Sending.

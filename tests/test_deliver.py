@@ -25,15 +25,14 @@ from app.deliver import (
     SCHEDULE,
     Answer,
     NoAnswer,
-    Reach,
     Sender,
     deliver_next,
     outcome,
     reach,
-    refused,
     refused_url,
     retry_after,
 )
+from app.domain.address import Reach, refused
 from app.domain.notice import Event, Shape, new_secret
 from app.storage import deliveries, keys, webhooks
 from app.storage.db import Database
