@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check format lock clean
+.PHONY: help run test test-slow tools check format lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,6 +32,9 @@ test: $(VENV)/dev.stamp ## All tests but the slow calibration ones
 test-slow: $(VENV)/dev.stamp ## Statistical calibration: minutes
 	@$(BIN)/python -m pytest -m slow
 
+tools: ## On Debian: bring Prometheus and Alertmanager, for tests that are skipped without
+	@sh tests/get-tools
+
 check: $(VENV)/dev.stamp ## Format, lint, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -44,8 +47,8 @@ format: $(VENV)/dev.stamp ## Mend what can be mended by a tool
 
 lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requirements
 	@$(PIP) uv
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group build -o requirements.txt
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group build --group dev -c requirements.txt -o requirements-dev.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build -o requirements.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build --group dev -c requirements.txt -o requirements-dev.txt
 
 clean: ## Remove the environment and caches; the data directory stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

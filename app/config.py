@@ -64,6 +64,47 @@ class Settings(BaseModel):
     webhook_allow_private: bool = Field(
         default=False, description="whether webhooks may go to private and loopback addresses"
     )
+    worker_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of the worker's own `/metrics` and `/livez`; left out, it has none",
+    )
+    metrics_max_labels: int = Field(
+        default=50, ge=0, description="labels of a model that `/metrics` shows, the commonest first"
+    )
+    metrics_max_series: int = Field(
+        default=100_000,
+        ge=0,
+        description="series of models in `/metrics`; beyond it, labels are left out",
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="`auto` is `text` on a terminal and `json` elsewhere"
+    )
+    access_log: bool = Field(default=False, description="whether each request gets a line")
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="where traces go by OTLP over HTTP (`http://host:4318`); left out, nowhere",
+    )
+    keep_batches_days: int = Field(
+        default=2, ge=2, description="how long a batch's key is remembered"
+    )
+    keep_panes_days: int = Field(
+        default=31, ge=1, description="age from which on panes are only kept in blocks of 60"
+    )
+    keep_rollups_days: int = Field(default=400, ge=1, description="how long these blocks are kept")
+    keep_evaluations_days: int = Field(
+        default=90, ge=1, description="how long the history of estimates is kept"
+    )
+    keep_predictions_days: int = Field(
+        default=31, ge=1, description="how long single predictions are kept (`keep_ids`)"
+    )
+    keep_deliveries_days: int = Field(
+        default=30, ge=7, description="how long it is kept what became of notices"
+    )
+    keep_alarms_days: int = Field(
+        default=400, ge=1, description="how long alarms that are over are kept"
+    )
 
     @field_validator("database_url")
     @classmethod

@@ -166,6 +166,7 @@ arrival = Table(
     Column("counts", BigInts, nullable=False),
     Column("score", Double, nullable=False),
     Column("arrived_at", Moment, nullable=False),
+    Column("trace", Text),
     PrimaryKeyConstraint("model_id", "id", name="arrival_pkey"),
 )
 
@@ -319,6 +320,7 @@ delivery = Table(
     Column("settled_at", Moment),
     Column("status_code", Integer),
     Column("error", Text),
+    Column("trace", Text),
     Index("delivery_webhook_id_idx", "webhook_id", "alarm_id", "id"),
     Index("delivery_due_idx", "due_at", postgresql_where=text("state = 'pending'")),
 )

@@ -4,7 +4,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,8 +17,8 @@ from app.storage import deliveries, webhooks
 from app.storage.db import Database
 from app.storage.deliveries import State
 from tests.journeys.processes import free_port
+from tests.tools import tool
 
-BINARY = Path("/usr/bin/prometheus-alertmanager")
 CONFIG = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
 SETTINGS = Settings()
 SINCE = rfc_3339(datetime.now(UTC) - timedelta(hours=1))
@@ -28,15 +27,14 @@ SINCE = rfc_3339(datetime.now(UTC) - timedelta(hours=1))
 @pytest.fixture(scope="module")
 def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one that lives as long as these tests, and tells nobody."""
-    if not BINARY.exists():
-        pytest.skip(f"no Alertmanager in {BINARY}")
+    binary = tool("prometheus-alertmanager")
     home = tmp_path_factory.mktemp("alertmanager")
     (home / "config.yml").write_text(CONFIG)
     url = f"http://127.0.0.1:{free_port()}"
     with (home / "log").open("w") as log:
         process = subprocess.Popen(
             [
-                BINARY,
+                binary,
                 f"--config.file={home}/config.yml",
                 f"--storage.path={home}/data",
                 f"--web.listen-address={url.removeprefix('http://')}",
