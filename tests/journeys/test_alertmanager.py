@@ -17,7 +17,7 @@ from app.storage import deliveries, webhooks
 from app.storage.db import Database
 from app.storage.deliveries import State
 from tests.journeys.processes import free_port
-from tests.tools import tool
+from tests.tools import tool, tool_home
 
 CONFIG = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
 SETTINGS = Settings()
@@ -42,6 +42,7 @@ def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             ],
             stdout=log,
             stderr=log,
+            cwd=tool_home(),
         )
     try:
         until(lambda: is_ready(url, process))
