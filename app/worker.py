@@ -8,10 +8,11 @@ number of workers share the work.
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from app import deliver
+from app import deliver, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
@@ -27,6 +28,8 @@ POLL_SECONDS = 0.5
 # After the database went away, or a surprise.
 PAUSE_SECONDS = 1.0
 DELIVERERS = 4
+# A step that takes longer is stuck: far more than a lease, or a receiver's patience.
+STUCK_SECONDS = 300.0
 # What is under way gets this long to finish when we are told to stop.
 GRACE_SECONDS = 25.0
 
@@ -44,6 +47,8 @@ class Loops:
         self._stop = threading.Event()
         self._due = threading.Event()
         self._queued = threading.Event()
+        # When each thread that is at work began the step it is in.
+        self._steps: dict[str, float] = {}
         work = Worker(database, settings.root_url)
         send = Sender()
 
@@ -97,6 +102,16 @@ class Loops:
                 thread.join(GRACE_SECONDS)
         log.info("worker stopped")
 
+    def ailment(self) -> str | None:
+        """What is wrong with the worker, if anything is; a database that is away is not."""
+        began = self._steps.copy()
+        for thread in self._threads:
+            if thread.name in began and not thread.is_alive():
+                return f"{thread.name} has died"
+        now = time.monotonic()
+        stuck = [name for name, at in began.items() if now - at > STUCK_SECONDS]
+        return f"{', '.join(sorted(stuck))} is stuck" if stuck else None
+
     def wait(self) -> None:
         self._stop.wait()
 
@@ -105,6 +120,7 @@ class Loops:
 
     def _loop(self, step: Callable[[], bool], wake: threading.Event) -> None:
         while not self._stop.is_set():
+            self._steps[threading.current_thread().name] = time.monotonic()
             try:
                 worked = step()
             except Unavailable as error:
@@ -130,6 +146,8 @@ class Loops:
 def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
     loops = Loops(settings, database)
+    if settings.worker_port is not None:
+        vitals.serve(settings.host, settings.worker_port, loops.ailment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loops.ask_to_stop())
     loops.start()

@@ -14,6 +14,7 @@ from app.api import (
     estimates,
     health,
     keys,
+    metrics,
     models,
     openapi,
     panes,
@@ -26,7 +27,9 @@ from app.api import (
 from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.deps import Services
+from app.api.gauges import Gauges
 from app.api.request_id import identified
+from app.api.timing import timed
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -47,19 +50,22 @@ ROUTERS = (
     webhooks.deliveries_router,
     keys.router,
     health.router,
+    metrics.router,
     problems.router,
 )
 
 
 class Service(FastAPI):
-    """FastAPI, with an id for every request and the hot path ahead of everything."""
+    """FastAPI, with an id and a time for every request, and the hot path ahead of everything."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        with timed(scope):
             send = identified(scope, send)
-            if await predictions.serve(self, scope, receive, send):
-                return
-        await super().__call__(scope, receive, send)
+            if not await predictions.serve(self, scope, receive, send):
+                await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings, database: Database) -> FastAPI:
@@ -95,6 +101,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         evaluator=Evaluator(),
         calibrations=Calibrations(database),
         gate=Gate(database, settings),
+        gauges=Gauges(database, settings),
     )
     for router in ROUTERS:
         app.include_router(router)

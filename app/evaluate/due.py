@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from app import metrics
 from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
@@ -91,14 +92,16 @@ class Worker:
         if model_id is None:
             return False
         try:
-            with self.database.begin() as conn:
+            with metrics.EVALUATION_SECONDS.time(), self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
             self._known_partitions |= made
+            metrics.EVALUATIONS.labels("done").inc()
         except Outage:
             # The lease cannot be given back now, but need not run out either.
             self._left_behind = model_id
             raise
         except Exception:
+            metrics.EVALUATIONS.labels("failed").inc()
             log.exception("evaluation failed model_id=%d", model_id)
             self._known_partitions.clear()
             with self.database.begin() as conn:
