@@ -47,7 +47,8 @@ FROM detector, model AS copy WHERE copy.name LIKE 'copy-%';
 COPY_HISTORY = """
 INSERT INTO evaluation
 SELECT id, version, "window", slot - i * CASE WHEN "window" = '1h' THEN interval '1 minute'
-           ELSE interval '24 minutes' END, 1, start, "end", n, verdict, newest.evaluated_at, false, result
+           ELSE interval '24 minutes' END, 1, start, "end", n, verdict,
+       newest.evaluated_at, false, result
 FROM (SELECT DISTINCT ON ("window") * FROM evaluation ORDER BY "window", slot DESC) AS newest,
      model, generate_series(0, :minutes) AS i
 WHERE "window" = '1h' OR i <= :minutes / 24

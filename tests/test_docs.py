@@ -3,8 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+from fastapi.routing import APIRoute
+
 from app import metrics
-from app.api import gauges
+from app.api import gauges, predictions
+from app.api.app import ROUTERS
+from app.api.deps import Admin, Reader
 from app.config import PREFIX, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -42,3 +47,37 @@ def test_every_metric_is_documented_and_no_other() -> None:
     }
 
     assert sorted(rows) == sorted({*counted, *gauges.HELP})
+
+
+def scope_of(route: APIRoute) -> str:
+    if route.endpoint is predictions.post_predictions:
+        return "ingest"
+    return {(Reader,): "read", (Admin,): "admin", (): ""}[tuple(route.dependencies)]
+
+
+def test_every_call_is_documented_with_its_scope() -> None:
+    rows = re.findall(r"^\| `([A-Z]+ /\S*)` \| (\w*) ?\|", (ROOT / "docs/api.md").read_text(), re.M)
+
+    assert sorted(rows) == sorted(
+        (f"{method} {route.path}", scope_of(route))
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+        for method in route.methods or ()
+    )
+
+
+DOCUMENTS = sorted(
+    place
+    for folder in (ROOT, ROOT / "docs", ROOT / "docs/adr", ROOT / "docs/runbooks")
+    for place in folder.glob("*.md")
+)
+
+
+@pytest.mark.parametrize("place", DOCUMENTS, ids=lambda place: str(place.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(place: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", place.read_text())
+    named = re.findall(r"`((?:docs|deploy|bench|tests|migrations)/[\w./-]+)`", place.read_text())
+
+    assert [link for link in links if not (place.parent / link).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []
