@@ -190,8 +190,10 @@ def _measure(receipt: Receipt, reduced: Reduced) -> None:
     if receipt.rejected:
         metrics.REJECTED.labels(name, "skipped").inc(receipt.rejected)
     over = sum(sums.n for key, sums in reduced.panes.items() if key.start + pane <= arrived)
-    metrics.LATE.labels("accepted").inc(over)
-    metrics.LATE.labels("dropped").inc(receipt.late)
+    if over:
+        metrics.LATE.labels("accepted").inc(over)
+    if receipt.late:
+        metrics.LATE.labels("dropped").inc(receipt.late)
 
 
 def _key(header: str | None, body: str | None) -> str | None:
