@@ -84,13 +84,13 @@ class Loops:
     def _is_migrated(self) -> bool:
         try:
             with self._database.begin() as conn:
-                current = schema.current(conn)
+                ready, current = schema.at_head(conn), schema.current(conn)
         except Unavailable as error:
             log.warning("waiting for the database error=%s", error)
             return False
-        if current != schema.head():
+        if not ready:
             log.warning("waiting for `shiftwatch migrate` at=%s wanted=%s", current, schema.head())
-        return current == schema.head()
+        return ready
 
     def stop(self) -> None:
         """Finish what is under way, and nothing more."""
