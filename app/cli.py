@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
     try:
         settings = Settings.from_env(os.environ, **given)
@@ -48,12 +48,12 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
         prog="shiftwatch", description="Label-shift monitoring for deployed classifiers."
     )
-    parser.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    found.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
     _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     healthy = _add(commands, "healthy", _healthy, "whether the process on a port answers well")
     healthy.add_argument("--port", type=int, help="port of the API (8000) or of a worker")
     healthy.add_argument("--path", default="/livez", help="what to ask for (/livez)")
-    return parser
+    return found
 
 
 def _add(commands: Any, name: str, run: Command, help: str) -> argparse.ArgumentParser:

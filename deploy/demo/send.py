@@ -28,7 +28,7 @@ CLIENT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def main() -> None:
-    options = _options()
+    options = parser().parse_args()
     call = Api(options.url, options.key_file.read_text().strip())
     call("PUT", f"/v1/models/{MODEL}", {"labels": LABELS})
     call("PUT", f"/v1/models/{MODEL}/references/{VERSION}", {"confusion": CONFUSION})
@@ -45,15 +45,15 @@ def main() -> None:
     print("done", flush=True)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Send predictions whose class mix changes.")
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the API")
-    parser.add_argument("--key-file", type=Path, required=True, help="with a key of scope admin")
-    parser.add_argument("--minutes", type=float, default=60, help="when to end")
-    parser.add_argument("--shift-after", type=float, default=10, help="minutes until the change")
-    parser.add_argument("--seconds", type=float, default=1, help="between two batches")
-    parser.add_argument("--batch", type=int, default=200, help="predictions in one")
-    return parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description="Send predictions whose class mix changes.")
+    found.add_argument("--url", default="http://127.0.0.1:8000", help="of the API")
+    found.add_argument("--key-file", type=Path, required=True, help="with a key of scope admin")
+    found.add_argument("--minutes", type=float, default=60, help="when to end")
+    found.add_argument("--shift-after", type=float, default=10, help="minutes until the change")
+    found.add_argument("--seconds", type=float, default=1, help="between two batches")
+    found.add_argument("--batch", type=int, default=200, help="predictions in one")
+    return found
 
 
 def ticks(minutes: float, seconds: float) -> Iterator[tuple[int, float]]:
