@@ -39,6 +39,13 @@ def healthy(server: Server, *options: str, **environ: str) -> subprocess.Complet
     return shiftwatch("healthy", *options, **own, **environ)
 
 
+def until_healthy(server: Server, *options: str) -> subprocess.CompletedProcess[str]:
+    deadline = time.monotonic() + START_SECONDS
+    while (done := healthy(server, *options)).returncode and time.monotonic() < deadline:
+        pass
+    return done
+
+
 @pytest.fixture
 def url(clone: Callable[[], str]) -> str:
     return clone()
@@ -116,10 +123,7 @@ def test_a_file_without_a_secret_is_named(
 def test_health_is_found_wherever_the_service_listens(url: str, host: str) -> None:
     server = Server("api", SHIFTWATCH_DATABASE_URL=url, SHIFTWATCH_HOST=host, SHIFTWATCH_AUTH="off")
     try:
-        done = healthy(server)
-        deadline = time.monotonic() + START_SECONDS
-        while done.returncode and time.monotonic() < deadline:
-            done = healthy(server)
+        done = until_healthy(server)
         ready = healthy(server, "--path", "/readyz")
     finally:
         server.kill()
@@ -127,6 +131,19 @@ def test_health_is_found_wherever_the_service_listens(url: str, host: str) -> No
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f" port {server.port}, /livez: ok\n")
     assert "schema: ok" in ready.stdout
+
+
+def test_a_worker_is_asked_on_its_own_port(url: str) -> None:
+    port = str(free_port())
+    server = Server("worker", SHIFTWATCH_DATABASE_URL=url, SHIFTWATCH_WORKER_PORT=port)
+    try:
+        done = until_healthy(server, "--port", port)
+    finally:
+        server.kill()
+    afterwards = healthy(server, "--port", port)
+
+    assert done.returncode == 0, done.stderr
+    assert afterwards.returncode == 1
 
 
 def test_a_proxy_is_not_asked_for_health(url: str) -> None:

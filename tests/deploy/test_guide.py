@@ -43,7 +43,7 @@ def test_its_files_are_there() -> None:
 
 def test_its_profiles_and_services_are_in_compose() -> None:
     profiles = {name for one in COMPOSE["services"].values() for name in one.get("profiles", [])}
-    services = re.findall(r"--scale (\w+)=|compose exec (\w+)", GUIDE)
+    services = re.findall(r"--scale (\w+)=|compose exec -T (\w+)", GUIDE)
 
     assert set(re.findall(r"--profile (\w+)", GUIDE)) == profiles
     assert {name for pair in services for name in pair if name} == {"worker", "db"}
