@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow tools check format lock secrets image clean
+.PHONY: help run test test-slow tools check format lock secrets image clean dashboards
 
 PYTHON ?= python3
 VENV := .venv
@@ -44,6 +44,9 @@ check: $(VENV)/dev.stamp ## Format, lint, types and layers
 format: $(VENV)/dev.stamp ## Mend what can be mended by a tool
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+dashboards: $(VENV)/dev.stamp ## Write deploy/grafana/dashboards from the modules beside it
+	@$(BIN)/python -m deploy.grafana.build
 
 lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requirements
 	@$(PIP) uv
