@@ -159,6 +159,18 @@ def test_a_version_is_shown_for_a_day_after_its_last_prediction(
     assert {dict(key)["version"] for key in later} == {"v2"}
 
 
+def test_what_no_worker_has_looked_at_has_come_in_all_the_same(client: TestClient) -> None:
+    register(client)
+    send(client)
+
+    arrived = value(
+        client, "shiftwatch_last_arrival_timestamp_seconds", model="fraud", version=VERSION
+    )
+
+    assert arrived is not None
+    assert time.time() - 60 < arrived <= time.time()
+
+
 def test_the_newest_evaluation_counts(client: TestClient, database: Database) -> None:
     register(client)
     send(client)

@@ -199,20 +199,12 @@ def files_are_there(compose: Any, _: dict[str, Path]) -> Iterator[str]:
                 named.add(source)
             elif mode != ["ro"]:
                 yield f"{name}: {source} can be written to"
-            elif not (ROOT / source).exists() and source not in AWAITED:
+            elif not (ROOT / source).exists():
                 yield f"{name}: {source} is not there"
             if not target.startswith("/"):
                 yield f"{name}: {target} is no place"
     if named != set(compose["volumes"]):
         yield f"volumes used and declared differ: {named ^ set(compose['volumes'])}"
-
-
-# Files that come with the dashboards and rules.
-AWAITED = {
-    "./deploy/prometheus/rules",
-    "./deploy/grafana/provisioning",
-    "./deploy/grafana/dashboards",
-}
 
 
 def secrets_are_made_and_used(compose: Any, secrets: dict[str, Path]) -> Iterator[str]:
