@@ -5,23 +5,25 @@ database what became due only shortens the wait; asking every so often is what i
 number of workers share the work.
 """
 
-import logging
 import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from app import deliver
+from structlog.contextvars import clear_contextvars
+
+from app import deliver, tracing
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
 from app.evaluate.due import Worker
+from app.logs import logger
 from app.storage import schema
 from app.storage.db import Database
 from app.storage.listen import listen
 from app.storage.models import CHANNEL
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 POLL_SECONDS = 0.5
 # After the database went away, or a surprise.
@@ -81,10 +83,10 @@ class Loops:
             with self._database.begin() as conn:
                 current = schema.current(conn)
         except Unavailable as error:
-            log.warning("waiting for the database error=%s", error)
+            log.warning("waiting for the database", error=str(error))
             return False
         if current != schema.head():
-            log.warning("waiting for `shiftwatch migrate` at=%s wanted=%s", current, schema.head())
+            log.warning("waiting for `shiftwatch migrate`", at=current, wanted=schema.head())
         return current == schema.head()
 
     def stop(self) -> None:
@@ -105,14 +107,16 @@ class Loops:
 
     def _loop(self, step: Callable[[], bool], wake: threading.Event) -> None:
         while not self._stop.is_set():
+            # What the step before was about is still known, for the line that tells of its failure.
+            clear_contextvars()
             try:
                 worked = step()
             except Unavailable as error:
-                log.warning("cannot work, trying again error=%s", error)
+                log.warning("cannot work, trying again", error=str(error))
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             except Exception:
-                log.exception("step failed")
+                log.exception("step failed", thread=threading.current_thread().name)
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             if not worked:
@@ -129,9 +133,11 @@ class Loops:
 
 def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
+    tracing.start(settings, "worker")
     loops = Loops(settings, database)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loops.ask_to_stop())
     loops.start()
     loops.wait()
     loops.stop()
+    tracing.stop()

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from anyio import to_thread
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from app import __version__
+from app import __version__, logs, tracing
 from app.api import (
     alarms,
     corrections,
@@ -57,9 +58,16 @@ class Service(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             send = identified(scope, send)
+            # Never taken back: a request has a task to itself, and the variable ends with it.
+            logs.request.set(scope)
             if await predictions.serve(self, scope, receive, send):
                 return
-        await super().__call__(scope, receive, send)
+        try:
+            await super().__call__(scope, receive, send)
+        except Exception as error:
+            # Starlette raises it once more after it was answered, for servers that log it then.
+            if scope.get("bug") is not error:
+                raise
 
 
 def create_app(settings: Settings, database: Database) -> FastAPI:
@@ -76,6 +84,8 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         # By now no request is taken any more; what waits for its commit still gets it.
         await recorder.stop()
         writer.close()
+        # Here, because uvicorn ends the process by the signal that it got.
+        await to_thread.run_sync(tracing.stop)
 
     app = Service(
         title="Shiftwatch",
