@@ -89,7 +89,7 @@ def _arranged(_logger: Any, _method: str, event: EventDict) -> EventDict:
         "logger": record.name,
         "event": event["event"],
     }
-    about = {**_of_request(), **get_contextvars()}
+    about = {**_of_request(), **dict(sorted(get_contextvars().items()))}
     # A name stands where it is first mentioned, with the value that is last mentioned.
     return {**head, **own, **about, **own, **head, **below}
 

@@ -5,11 +5,12 @@ processes it travels as a W3C `traceparent`: in a header, or in the row that the
 up. OpenTelemetry is only loaded when there is somewhere to send traces to (`app.otlp`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, Self
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Literal, Protocol, Self, TypeVar
 
 from app.config import BadSettings, Settings
 
+T = TypeVar("T")
 Role = Literal["api", "worker"]
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 Attributes = Mapping[str, str | int | float | bool]
@@ -86,6 +87,16 @@ def span(
     """A span of the current trace; or, with `of`, one that continues the first of those traces and
     is linked to the others. Of none of them, it begins a trace."""
     return NOTHING if _tracer is None else _tracer.span(name, of, kind, attributes)
+
+
+def around(name: str, work: Awaitable[T]) -> Awaitable[T]:
+    """`work` as a span of the current trace; for the hot path, which a `with` would slow down."""
+    return work if _tracer is None else _spanned(name, work)
+
+
+async def _spanned(name: str, work: Awaitable[T]) -> T:
+    with span(name):
+        return await work
 
 
 def current() -> str | None:

@@ -120,6 +120,12 @@ def client(database: Database) -> Iterator[TestClient]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def about_nothing() -> None:
+    """A step of the worker leaves behind what its lines were about; the loop clears it away."""
+    clear_contextvars()
+
+
 @dataclass(frozen=True)
 class Written:
     """The log of this process, as the service would write it."""
@@ -147,8 +153,6 @@ def written() -> Iterator[Written]:
     level = root.level
     root.setLevel(logging.DEBUG)
     root.addHandler(handler)
-    # What another test was about.
-    clear_contextvars()
     yield found
     root.removeHandler(handler)
     root.setLevel(level)

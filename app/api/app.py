@@ -96,6 +96,8 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         # Both of FastAPI's pages fetch their scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        # FastAPI's own traces would not have ingest, and would tell what errors say.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.services = Services(
         settings=settings,

@@ -143,8 +143,7 @@ async def _record(
     name = watched.model.name
     for _ in range(MOST_CHANGES):
         try:
-            with tracing.span("reduce"):
-                reduced = await _reduce(columns, watched, skip)
+            reduced = await tracing.around("reduce", _reduce(columns, watched, skip))
         except AppError:
             # A version that we do not know of may be new.
             latest = await own.directory.look_again(name)
@@ -152,9 +151,8 @@ async def _record(
                 raise
             watched = latest
             continue
-        with tracing.span("record", kind="producer"):
-            submission = Submission(reduced, key, fingerprint, tracing.current())
-            outcome = await own.recorder.record(submission)
+        submission = Submission(reduced, key, fingerprint, tracing.current())
+        outcome = await tracing.around("record", own.recorder.record(submission))
         match outcome:
             case Receipt():
                 return outcome, reduced.flaws

@@ -5,10 +5,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app import tracing
 from app.api.access import route
 
+# By machines; nobody wants to read a trace of it.
+ASKED_ALL_THE_TIME = frozenset({"/livez", "/healthz", "/readyz", "/metrics"})
+
 
 def traced(app: ASGIApp) -> ASGIApp:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in ASKED_ALL_THE_TIME:
             await app(scope, receive, send)
             return
         with tracing.span(scope["method"], _of(scope), "server") as span:

@@ -97,7 +97,6 @@ class Worker:
             with self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
             self._known_partitions |= made
-            log.debug("evaluated")
         except Outage:
             # The lease cannot be given back now, but need not run out either.
             self._left_behind = model_id
@@ -134,6 +133,7 @@ class Worker:
         )
         with _span(model, taken):
             self._judge(step)
+            log.debug("evaluated", versions=sorted(taken.by_version))
         return made
 
     def _judge(self, step: Step) -> None:
