@@ -34,6 +34,7 @@ from app.deliver import (
 )
 from app.domain.address import Reach, refused
 from app.domain.notice import Event, Shape, new_secret
+from app.logs import logger
 from app.storage import deliveries, keys, webhooks
 from app.storage.db import Database
 from app.storage.deliveries import Claimed, Delivered, GaveUp, RetryAt, State
@@ -987,3 +988,21 @@ def test_what_is_delivered_is_logged_without_its_address(
     (line,) = written.of("delivery")
     assert (line["delivery"], line["outcome"], line["status"]) == (made, "Delivered", 200)
     assert "T0KEN" not in written.text
+
+
+def test_the_line_about_what_could_not_be_sent_says_which_delivery_it_was(
+    database: Database, written: Written
+) -> None:
+    def broken(*_: Any) -> Answer:
+        raise RuntimeError("a bug")
+
+    made = queued(database)
+    with pytest.raises(RuntimeError):
+        deliver_next(database, LOCAL, broken, clock_at(NOW))
+
+    # As the worker's loop does, which catches it.
+    logger(__name__).error("step failed")
+
+    (line,) = written.of("step failed")
+    assert line["delivery"] == made
+    assert line["webhook"] == state_of(database, made).webhook_id

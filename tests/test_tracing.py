@@ -171,6 +171,20 @@ def test_what_is_not_sampled_is_not_handed_on(collector: Collector) -> None:
     assert [span.name for span in collector.spans] == ["sampled"]
 
 
+def test_how_much_is_sampled_is_for_the_environment_to_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+
+    with Collector() as found:
+        tracing.start(Settings(otlp_endpoint=found.url), "worker")
+        with tracing.span("ours", []), tracing.span("the caller's", [traceparent(1)]):
+            pass
+        tracing.stop()
+
+    assert [span.name for span in found.spans] == ["the caller's"]
+
+
 def test_of_an_error_only_its_kind_is_sent(collector: Collector) -> None:
     with pytest.raises(ValueError, match="secret"), tracing.span("evaluate"):
         raise ValueError("a secret")
