@@ -26,7 +26,7 @@ from app.tracing import Attributes, Kind, Role
 log = logs.logger(__name__)
 
 # What waits for the collector gets this long when we are told to stop.
-STOP_SECONDS = 3.0
+STOP_SECONDS = 2.0
 # A collector that is away is told of this often, not with every attempt.
 TELL_EVERY_SECONDS = 300.0
 # An evaluation may take thousands of arrivals.
