@@ -187,11 +187,11 @@ class Recorder:
                 outcomes = record(conn, group, self._shard, now)
         except Unavailable:
             # With outcomes in hand, all was sent and only the answer to the commit is missing.
-            if outcomes is None or not self._took_place():
+            if outcomes is None or not self._took_place(group):
                 raise
         return outcomes
 
-    def _took_place(self) -> bool:
+    def _took_place(self, group: Sequence[Submission]) -> bool:
         """Ask the database, once it is back, whether our last transaction did."""
         deadline = time.monotonic() + self._patience_seconds
         while time.monotonic() < deadline:
@@ -201,7 +201,7 @@ class Recorder:
             except Unavailable:
                 time.sleep(FIRST_PAUSE_SECONDS)
                 continue
-            log.warning("commit got no answer, asked for it", took_place=found)
+            log.warning("commit got no answer, asked for it", took_place=found, **_about(group))
             return found
         raise OutcomeUnknown(
             "the database went away while the batch was being stored, so it may or may not have "
