@@ -20,7 +20,7 @@ import httpx
 from anyio import to_thread
 from structlog.contextvars import bind_contextvars
 
-from app import __version__, tracing
+from app import __version__, metrics, tracing
 from app.config import Settings
 from app.domain import notice
 from app.domain.address import Reach, literal, refused
@@ -56,6 +56,8 @@ SCHEDULE = (
     timedelta(hours=20),
     timedelta(hours=24),
 )
+# How they are counted.
+OUTCOMES: dict[type[Outcome], str] = {Delivered: "delivered", RetryAt: "retry", GaveUp: "dead"}
 # Receivers that were away together should not all be called again together.
 JITTER = 0.1
 LONGEST_RETRY_AFTER = timedelta(hours=24)
@@ -123,6 +125,7 @@ def _settle(
     found = outcome(said, claimed.attempts, now, chance())
     with database.begin() as conn:
         ours = deliveries.settle(conn, claimed, found, now)
+    metrics.DELIVERIES.labels(claimed.webhook.shape.value, OUTCOMES[type(found)]).inc()
     log.info(
         "delivery",
         notice=claimed.event.value,

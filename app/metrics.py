@@ -85,6 +85,11 @@ COMMIT_BATCHES = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
     registry=REGISTRY,
 )
+WAITING = Gauge(
+    "shiftwatch_recorder_waiting_batches",
+    "Batches that wait for their commit; SHIFTWATCH_RECORDER_QUEUE is the most there may be.",
+    registry=REGISTRY,
+)
 
 # The worker.
 

@@ -7,12 +7,13 @@ number of workers share the work.
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from structlog.contextvars import clear_contextvars
 
-from app import deliver, tracing
+from app import deliver, tracing, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
@@ -29,6 +30,8 @@ POLL_SECONDS = 0.5
 # After the database went away, or a surprise.
 PAUSE_SECONDS = 1.0
 DELIVERERS = 4
+# A step that takes longer is stuck: far more than a lease, or a receiver's patience.
+STUCK_SECONDS = 300.0
 # What is under way gets this long to finish when we are told to stop.
 GRACE_SECONDS = 25.0
 
@@ -46,6 +49,8 @@ class Loops:
         self._stop = threading.Event()
         self._due = threading.Event()
         self._queued = threading.Event()
+        # When each thread that is at work began the step it is in.
+        self._steps: dict[str, float] = {}
         work = Worker(database, settings.root_url)
         send = Sender()
 
@@ -81,13 +86,13 @@ class Loops:
     def _is_migrated(self) -> bool:
         try:
             with self._database.begin() as conn:
-                current = schema.current(conn)
+                ready, current = schema.at_head(conn), schema.current(conn)
         except Unavailable as error:
             log.warning("waiting for the database", error=str(error))
             return False
-        if current != schema.head():
+        if not ready:
             log.warning("waiting for `shiftwatch migrate`", at=current, wanted=schema.head())
-        return current == schema.head()
+        return ready
 
     def stop(self) -> None:
         """Finish what is under way, and nothing more."""
@@ -99,6 +104,16 @@ class Loops:
                 thread.join(GRACE_SECONDS)
         log.info("worker stopped")
 
+    def ailment(self) -> str | None:
+        """What is wrong with the worker, if anything is; a database that is away is not."""
+        began = self._steps.copy()
+        for thread in self._threads:
+            if thread.name in began and not thread.is_alive():
+                return f"{thread.name} has died"
+        now = time.monotonic()
+        stuck = [name for name, at in began.items() if now - at > STUCK_SECONDS]
+        return f"{', '.join(sorted(stuck))} is stuck" if stuck else None
+
     def wait(self) -> None:
         self._stop.wait()
 
@@ -109,6 +124,7 @@ class Loops:
         while not self._stop.is_set():
             # What the step before was about is still known, for the line that tells of its failure.
             clear_contextvars()
+            self._steps[threading.current_thread().name] = time.monotonic()
             try:
                 worked = step()
             except Unavailable as error:
@@ -135,6 +151,8 @@ def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
     tracing.start(settings, "worker")
     loops = Loops(settings, database)
+    if settings.worker_port is not None:
+        vitals.serve(settings.host, settings.worker_port, loops.ailment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loops.ask_to_stop())
     loops.start()

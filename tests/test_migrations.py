@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Integer, MetaData, text
 from sqlalchemy.exc import IntegrityError
 
@@ -123,6 +124,40 @@ def test_an_empty_database_is_not_at_head(empty: str) -> None:
 
     database.close()
     assert found == (None, False)
+
+
+def test_a_release_works_on_the_schema_of_the_next(empty: str) -> None:
+    database = Database(empty)
+    schema.upgrade(database)
+    with database.begin() as conn:
+        conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    # It neither takes the schema for too old nor fails on a revision that it does not know.
+    schema.upgrade(database)
+
+    with database.begin() as conn:
+        found = (schema.current(conn), schema.at_head(conn))
+    database.close()
+    assert found == ("9999", True)
+
+
+def test_a_release_does_not_work_on_the_schema_of_the_one_before(empty: str) -> None:
+    database = Database(empty)
+    schema.upgrade(database)
+    with database.begin() as conn:
+        conn.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        found = schema.at_head(conn)
+    database.close()
+
+    assert not found
+
+
+def test_revisions_are_numbered_one_after_the_other() -> None:
+    script = ScriptDirectory.from_config(schema._config())
+
+    revisions = sorted(one.revision for one in script.walk_revisions())
+
+    assert revisions == [f"{number:04d}" for number in range(1, len(revisions) + 1)]
 
 
 WAITING = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")

@@ -336,7 +336,7 @@ def test_an_answer_that_is_our_fault_is_an_error_of_the_span(
         client.get("/nowhere")
 
     assert collector.the("GET /broken").error == "HTTP 500"
-    assert collector.the("GET").error == ""
+    assert collector.the("GET none").error == ""
 
 
 # From row to row.

@@ -6,12 +6,10 @@ line.
 """
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api import predictions
+from app.api.timing import route_of
 from app.logs import logger
 
 log = logger(__name__)
@@ -23,34 +21,17 @@ def logged(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         began = time.perf_counter()
-        # Stays if the caller hangs up before there is an answer.
-        status: int | None = None
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
         try:
-            await app(scope, receive, noting)
+            await app(scope, receive, send)
         finally:
             log.info(
                 "request",
                 method=scope["method"],
-                route=route(scope),
+                route=route_of(scope),
                 path=scope["path"],
-                status=status,
+                # None if the caller hung up before there was an answer.
+                status=scope.get("status"),
                 duration_ms=round((time.perf_counter() - began) * 1000, 3),
             )
 
     return serve
-
-
-def route(scope: Mapping[str, Any]) -> str | None:
-    """The template that a request matched, once it was served; None if there is no such path."""
-    if "route" in scope:
-        path: str = scope["route"].path
-        return path
-    # Ingest is served ahead of all routing.
-    return predictions.router.prefix if "path_params" in scope else None

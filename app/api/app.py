@@ -15,6 +15,7 @@ from app.api import (
     estimates,
     health,
     keys,
+    metrics,
     models,
     openapi,
     panes,
@@ -27,7 +28,9 @@ from app.api import (
 from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.deps import Services
+from app.api.gauges import Gauges
 from app.api.request_id import identified
+from app.api.timing import timed
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -48,20 +51,26 @@ ROUTERS = (
     webhooks.deliveries_router,
     keys.router,
     health.router,
+    metrics.router,
     problems.router,
 )
 
 
 class Service(FastAPI):
-    """FastAPI, with an id for every request and the hot path ahead of everything."""
+    """FastAPI, with an id and a time for every request, and the hot path ahead of everything."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        with timed(scope):
             send = identified(scope, send)
             # Never taken back: a request has a task to itself, and the variable ends with it.
             logs.request.set(scope)
-            if await predictions.serve(self, scope, receive, send):
-                return
+            if not await predictions.serve(self, scope, receive, send):
+                await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         except Exception as error:
@@ -107,6 +116,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         evaluator=Evaluator(),
         calibrations=Calibrations(database),
         gate=Gate(database, settings),
+        gauges=Gauges(database, settings),
     )
     for router in ROUTERS:
         app.include_router(router)

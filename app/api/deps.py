@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from app.api import bodies
 from app.api.auth import Gate
 from app.api.calibrations import Calibrations
+from app.api.gauges import Gauges
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -33,6 +34,7 @@ class Services:
     evaluator: Evaluator
     calibrations: Calibrations
     gate: Gate
+    gauges: Gauges
 
 
 def services(request: Request) -> Services:

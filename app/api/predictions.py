@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from app import tracing
+from app import metrics, tracing
 from app.api import bodies, errors
 from app.api.deps import Services, now, services
 from app.api.openapi import body_of, schema_of
@@ -98,8 +99,17 @@ async def post_predictions(request: Request) -> Response:
         columns = await to_thread.run_sync(lambda: parse(content, labels, skip=skip))
     key = _key(request.headers.get("idempotency-key"), columns.key)
     fingerprint = hashlib.sha256(content).digest() if key is not None else b""
-    receipt, flaws = await _record(own, watched, columns, skip, key, fingerprint)
-    return Response(_answer(receipt, flaws), status_code=202, media_type="application/json")
+    try:
+        receipt, reduced = await _record(own, watched, columns, skip, key, fingerprint)
+    except InvalidInput:
+        metrics.REJECTED.labels(watched.model.name, "refused").inc(columns.size)
+        raise
+    _measure(receipt, reduced)
+    return Response(_answer(receipt, reduced.flaws), status_code=202, media_type="application/json")
+
+
+# What a request that matches it is counted under.
+ROUTE = next(route for route in router.routes if isinstance(route, APIRoute))
 
 
 async def serve(app: FastAPI, scope: ASGIScope, receive: Receive, send: Send) -> bool:
@@ -111,11 +121,13 @@ async def serve(app: FastAPI, scope: ASGIScope, receive: Receive, send: Send) ->
     if found is None:
         return False
     scope["app"] = app
+    scope["route"] = ROUTE
     scope["path_params"] = found.groupdict()
     request = Request(scope, receive)
     try:
         response = await post_predictions(request)
     except AppError as error:
+        metrics.REFUSED.labels(errors.problem_of(type(error)).slug).inc()
         response = errors.response_of(error, request_id(request))
     except ClientDisconnect:
         return True
@@ -138,7 +150,7 @@ async def _record(
     skip: bool,
     key: str | None,
     fingerprint: bytes,
-) -> tuple[Receipt, Sequence[Flaw]]:
+) -> tuple[Receipt, Reduced]:
     """Reduce and record, again if the model turns out to have changed since we last read it."""
     name = watched.model.name
     for _ in range(MOST_CHANGES):
@@ -155,7 +167,7 @@ async def _record(
         outcome = await tracing.around("record", own.recorder.record(submission))
         match outcome:
             case Receipt():
-                return outcome, reduced.flaws
+                return outcome, reduced
             case KeyReused():
                 raise _reused(key)
             case Stale():
@@ -167,6 +179,22 @@ async def _reduce(columns: Columns, watched: Watched, skip: bool) -> Reduced:
     if columns.size * watched.model.k <= INLINE_CELLS:
         return reduce(columns, watched, now(), skip=skip)
     return await to_thread.run_sync(lambda: reduce(columns, watched, now(), skip=skip))
+
+
+def _measure(receipt: Receipt, reduced: Reduced) -> None:
+    """Count what became of the predictions of a batch."""
+    if receipt.duplicate:
+        metrics.DUPLICATE.inc(receipt.accepted + receipt.late)
+        return
+    name, pane, arrived = reduced.model.name, reduced.model.settings.pane, now()
+    metrics.INGESTED.labels(name).inc(receipt.accepted)
+    if receipt.rejected:
+        metrics.REJECTED.labels(name, "skipped").inc(receipt.rejected)
+    over = sum(sums.n for key, sums in reduced.panes.items() if key.start + pane <= arrived)
+    if over:
+        metrics.LATE.labels("accepted").inc(over)
+    if receipt.late:
+        metrics.LATE.labels("dropped").inc(receipt.late)
 
 
 def _key(header: str | None, body: str | None) -> str | None:

@@ -17,13 +17,14 @@ def request_id(request: Request) -> str:
 
 
 def identified(scope: Scope, send: Send) -> Send:
-    """Give the request an id, and the answer the same."""
+    """Give the request an id, and the answer the same; note in the scope what was answered."""
     # It names a request in the log, nothing more: no need to ask the kernel for randomness.
     id = _given(scope) or str(uuid.UUID(int=random.getrandbits(128), version=4))
     scope["request_id"] = id
 
     async def send_with_id(message: Message) -> None:
         if message["type"] == "http.response.start":
+            scope["status"] = message["status"]
             message["headers"] = [*message["headers"], (HEADER, id.encode())]
         await send(message)
 

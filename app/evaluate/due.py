@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
-from app import tracing
+from app import metrics, tracing
 from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
@@ -94,14 +94,16 @@ class Worker:
             return False
         bind_contextvars(model_id=model_id)
         try:
-            with self.database.begin() as conn:
+            with metrics.EVALUATION_SECONDS.time(), self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
             self._known_partitions |= made
+            metrics.EVALUATIONS.labels("done").inc()
         except Outage:
             # The lease cannot be given back now, but need not run out either.
             self._left_behind = model_id
             raise
         except Exception:
+            metrics.EVALUATIONS.labels("failed").inc()
             log.exception("evaluation failed")
             self._known_partitions.clear()
             with self.database.begin() as conn:

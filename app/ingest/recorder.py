@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from app import tracing
+from app import metrics, tracing
 from app.errors import Unavailable
 from app.ingest.record import Outcome, Submission, needed_partitions, record
 from app.logs import logger
@@ -99,6 +99,11 @@ class Recorder:
         stuck = busy is not None and time.monotonic() - busy > STUCK_SECONDS
         return self._thread.is_alive() and not stuck and not self._stopping
 
+    @property
+    def waiting(self) -> int:
+        """Batches that are not stored yet."""
+        return len(self._waiting) + self._in_transaction
+
     async def record(self, submission: Submission) -> Outcome:
         """Returns once the batch is durable; raises Unavailable when it was not stored."""
         if self._stopping or not self._thread.is_alive():
@@ -113,7 +118,7 @@ class Recorder:
         return await waiting.future
 
     def _is_full(self, more_bytes: int) -> bool:
-        pending = len(self._waiting) + self._in_transaction
+        pending = self.waiting
         # One that is too large by itself must not be refused for ever.
         too_large = pending > 0 and self._pending_bytes + more_bytes > MOST_WAITING_BYTES
         return pending >= self._capacity or too_large
@@ -135,8 +140,9 @@ class Recorder:
         while (group := self._groups.get()) is not None:
             self._busy_since = time.monotonic()
             submissions = [one.submission for one in group]
-            with _span(submissions):
+            with metrics.COMMIT_SECONDS.time(), _span(submissions):
                 results = self._settle(submissions)
+            metrics.COMMIT_BATCHES.observe(len(group))
             self._busy_since = None
             self._answer(group, results)
 

@@ -31,14 +31,21 @@ class WrongServer(Exception):
 def upgrade(database: Database) -> None:
     """Run the migrations that are missing; any number of processes may ask at once."""
     with database.connect() as conn, _migration_lock(conn):
-        config = _config()
-        config.attributes["connection"] = conn
-        command.upgrade(config, "head")
+        if not at_head(conn):
+            conn.rollback()
+            config = _config()
+            config.attributes["connection"] = conn
+            command.upgrade(config, "head")
 
 
 def at_head(conn: Connection) -> bool:
-    """Whether every migration of this release has been run."""
-    return current(conn) == head()
+    """Whether every migration of this release has been run; one of the next may have been, too.
+
+    While releases are replaced one by one, the older one serves on the newer one's schema.
+    """
+    found, own = current(conn), head()
+    # Revisions are numbered one after the other, with as many digits each.
+    return found is not None and own is not None and found >= own
 
 
 def current(conn: Connection) -> str | None:

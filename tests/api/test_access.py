@@ -75,7 +75,7 @@ def test_ingest_has_a_line_with_template_status_id_and_model(
         ("/v1/models/nobody", "/v1/models/{model}", 404, "nobody"),
         ("/v1/alarms/7", "/v1/alarms/{alarm_id}", 404, None),
         ("/v1/keys/7", "/v1/keys/{key_id}", 405, None),
-        ("/nowhere", None, 404, None),
+        ("/nowhere", "none", 404, None),
     ],
 )
 def test_every_other_request_has_one_too(

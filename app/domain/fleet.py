@@ -1,0 +1,77 @@
+"""All models at one moment: what was last found of each, and how the service is doing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.alarm import AlarmKind, AlarmState, Severity
+from app.domain.evaluation import AccuracyNow, AssumptionFound, Known, LabelColumns, Significance
+from app.domain.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class WindowNow:
+    """The newest evaluation of one window of one version."""
+
+    window: str
+    end: datetime
+    evaluated_at: datetime
+    n: int
+    verdict: Verdict
+    labels: LabelColumns
+    tests: tuple[Significance, ...]
+    total_variation: float | None
+    accuracy: AccuracyNow | None
+    assumption: AssumptionFound | None
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is an estimate of the label mix that can be relied on."""
+        q = self.labels.q
+        return q is not None and any(share is not None for share in q)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlarm:
+    alarm: AlarmKind
+    state: AlarmState
+    severity: Severity
+
+    @property
+    def active(self) -> bool:
+        return self.state in (AlarmState.FIRING, AlarmState.ACKNOWLEDGED)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionNow:
+    """One version of one model: its reference, its stream, its windows and its open alarms."""
+
+    model: str
+    version: str
+    active: bool
+    kind: str
+    labels: tuple[str, ...]
+    p: Known
+    accuracy: float | None
+    sigma_min: float | None
+    newest: datetime | None
+    arrived_at: datetime | None
+    windows: tuple[WindowNow, ...]
+    alarms: tuple[OpenAlarm, ...]
+
+    @property
+    def commonest(self) -> list[int]:
+        """Positions of the labels, the commonest in the reference first: an order that stays."""
+        shares = [share or 0.0 for share in self.p]
+        return sorted(range(len(self.labels)), key=lambda label: -shares[label])
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """`models` are the names of all; `oldest_due_at` is since when the first of them has waited."""
+
+    models: tuple[str, ...]
+    versions: tuple[VersionNow, ...]
+    oldest_due_at: datetime | None
+    pending: int
+    oldest_pending_at: datetime | None
+    dead: int

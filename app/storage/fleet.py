@@ -1,0 +1,88 @@
+"""All models at one moment, in one statement, so that all of it was true at once."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from app.domain.fleet import Fleet
+
+# For how long a version that is not the active one is shown after its last prediction.
+SHOWN_FOR = timedelta(days=1)
+
+# A scrape that takes longer is of no use to anybody.
+TIMEOUT = "5s"
+
+# The newest evaluation of each window is looked for by its key, one after the other: sorting all
+# of them to find it would take longer with every month of history. The document is put together by
+# the database because a row with arrays for each window would repeat the labels every time.
+_READ = text(
+    """
+WITH shown AS (
+    SELECT m.name, m.labels, m.windows, r.model_id, r.version, r.kind, r.diagnosis,
+           r.version = m.active_version AS active, d.newest, d.arrived_at
+    FROM reference r
+    JOIN model m ON m.id = r.model_id
+    LEFT JOIN detector d ON d.model_id = r.model_id AND d.version = r.version
+    WHERE r.version = m.active_version OR d.arrived_at >= :since
+), looks AS (
+    SELECT s.model_id, s.version, json_agg(json_build_object(
+        'window', e."window", 'end', e."end", 'evaluated_at', e.evaluated_at, 'n', e.n,
+        'verdict', e.verdict, 'labels', e.result -> 'labels', 'tests', e.result -> 'tests',
+        'total_variation', e.result -> 'total_variation',
+        'accuracy', e.result -> 'accuracy', 'assumption', e.result -> 'assumption'
+    ) ORDER BY place) AS windows
+    FROM shown s
+    CROSS JOIN LATERAL jsonb_array_elements(s.windows) WITH ORDINALITY AS w(own, place)
+    CROSS JOIN LATERAL (
+        SELECT * FROM evaluation
+        WHERE model_id = s.model_id AND version = s.version AND "window" = w.own ->> 'name'
+        ORDER BY slot DESC, revision DESC LIMIT 1
+    ) AS e
+    GROUP BY s.model_id, s.version
+), worries AS (
+    SELECT model_id, version, json_agg(json_build_object(
+        'alarm', kind, 'state', state, 'severity', severity)) AS alarms
+    FROM alarm WHERE state <> 'resolved' GROUP BY model_id, version
+), versions AS (
+    SELECT json_agg(json_build_object(
+        'model', s.name, 'version', s.version, 'active', s.active, 'kind', s.kind,
+        'labels', s.labels, 'p', s.diagnosis -> 'nu', 'accuracy', s.diagnosis -> 'accuracy',
+        'sigma_min', s.diagnosis -> (s.diagnosis ->> 'moments') -> 'sigma_min',
+        'newest', s.newest, 'arrived_at', s.arrived_at,
+        'windows', coalesce(l.windows, '[]'), 'alarms', coalesce(o.alarms, '[]')
+    ) ORDER BY s.name, s.version) AS found
+    FROM shown s LEFT JOIN looks l USING (model_id, version)
+    LEFT JOIN worries o USING (model_id, version)
+), outbox AS (
+    SELECT count(*) FILTER (WHERE waiting) AS pending,
+           min(due_at) FILTER (WHERE waiting AND place = 1) AS oldest_pending_at,
+           count(*) FILTER (WHERE state = 'dead') AS dead
+    FROM (SELECT d.state, d.due_at, d.state = 'pending' AND h.disabled_at IS NULL AS waiting,
+                 -- Only the first notice of an alarm can go: the others wait for it, not for us.
+                 row_number() OVER (
+                     PARTITION BY d.webhook_id, d.state, coalesce(d.alarm_id, -d.id) ORDER BY d.id
+                 ) AS place
+          FROM delivery d JOIN webhook h ON h.id = d.webhook_id
+          WHERE d.state <> 'delivered') AS notice
+)
+SELECT json_build_object(
+    'models', coalesce((SELECT json_agg(name ORDER BY name) FROM model), '[]'),
+    'versions', coalesce(versions.found, '[]'),
+    'oldest_due_at', (SELECT min(due_at) FROM model WHERE due_at <= :now),
+    'pending', outbox.pending, 'oldest_pending_at', outbox.oldest_pending_at, 'dead', outbox.dead
+)::text
+FROM versions, outbox
+"""
+)
+
+# Straight from the text into the domain's values: for a hundred thousand numbers, anything less
+# direct is what a scrape would mostly wait for.
+_decoder = msgspec.json.Decoder(Fleet)
+
+
+def read(conn: Connection, now: datetime) -> Fleet:
+    """What was last found of every version that is in use, and what waits to be done."""
+    conn.execute(text(f"SET LOCAL statement_timeout = '{TIMEOUT}'"))
+    found = conn.execute(_READ, {"now": now, "since": now - SHOWN_FOR})
+    return _decoder.decode(found.scalar_one())

@@ -1,0 +1,92 @@
+"""The worker's own window: counted, alive, or what ails it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from app import vitals, worker
+from app.config import Settings
+from app.evaluate.due import Worker
+from app.storage.db import Database
+from app.worker import Loops
+from tests.journeys.processes import free_port
+
+
+@contextmanager
+def serving(ailment: Callable[[], str | None], host: str = "127.0.0.1") -> Iterator[str]:
+    port = free_port()
+    stop = vitals.serve(host, port, ailment)
+    try:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        stop()
+
+
+def test_it_says_what_the_process_counts() -> None:
+    with serving(lambda: None) as url:
+        answer = httpx.get(f"{url}/metrics")
+
+    assert answer.status_code == 200
+    assert "shiftwatch_evaluations_total" in answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+def test_it_lives_until_something_ails_it() -> None:
+    ailments: list[str | None] = [None]
+    with serving(lambda: ailments[-1]) as url:
+        well = httpx.get(f"{url}/livez")
+        ailments.append("evaluate is stuck")
+        ill = httpx.get(f"{url}/livez")
+
+    assert (well.status_code, well.text) == (200, "ok\n")
+    assert (ill.status_code, ill.text) == (503, "evaluate is stuck\n")
+
+
+def test_nothing_else_is_there() -> None:
+    with serving(lambda: None) as url:
+        assert httpx.get(f"{url}/v1/models").status_code == 404
+
+
+def test_it_listens_on_other_kinds_of_addresses_too() -> None:
+    try:
+        with serving(lambda: None, "::1") as url:
+            assert httpx.get(f"{url}/livez").status_code == 200
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+
+@pytest.fixture
+def loops(database: Database) -> Iterator[Loops]:
+    found = Loops(Settings(), database)
+    yield found
+    found.stop()
+
+
+def test_a_worker_at_work_is_well(loops: Loops) -> None:
+    assert loops.ailment() is None
+
+    loops.start()
+    time.sleep(0.2)
+
+    assert loops.ailment() is None
+
+
+def test_a_worker_that_is_stuck_in_a_step_says_so(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.01)
+    go_on = threading.Event()
+    monkeypatch.setattr(Worker, "evaluate_next", lambda *_: go_on.wait(10))
+
+    loops.start()
+    time.sleep(0.5)
+    found = loops.ailment()
+    go_on.set()
+
+    assert found is not None
+    assert found.startswith("evaluate")
