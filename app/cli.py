@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
     try:
         settings = Settings.from_env(os.environ, **given)
-        logs.configure(settings.log_level)
+        logs.configure(settings.log_level, settings.log_format)
         options.run(settings, options)
     except BadSettings as error:
         return _fail(f"the settings cannot be used:\n{error}", 2)

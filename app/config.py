@@ -116,6 +116,13 @@ class Settings(BaseModel):
             raise ValueError("must start with postgresql://")
         return SecretStr(f"postgresql+psycopg://{rest}")
 
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value
+
     @property
     def root_url(self) -> str:
         """What links begin with."""

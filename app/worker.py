@@ -5,24 +5,26 @@ database what became due only shortens the wait; asking every so often is what i
 number of workers share the work.
 """
 
-import logging
 import signal
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from app import deliver, vitals
+from structlog.contextvars import clear_contextvars
+
+from app import deliver, tracing, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
 from app.evaluate.due import Worker
+from app.logs import logger
 from app.storage import schema
 from app.storage.db import Database
 from app.storage.listen import listen
 from app.storage.models import CHANNEL
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 POLL_SECONDS = 0.5
 # After the database went away, or a surprise.
@@ -86,10 +88,10 @@ class Loops:
             with self._database.begin() as conn:
                 ready, current = schema.at_head(conn), schema.current(conn)
         except Unavailable as error:
-            log.warning("waiting for the database error=%s", error)
+            log.warning("waiting for the database", error=str(error))
             return False
         if not ready:
-            log.warning("waiting for `shiftwatch migrate` at=%s wanted=%s", current, schema.head())
+            log.warning("waiting for `shiftwatch migrate`", at=current, wanted=schema.head())
         return ready
 
     def stop(self) -> None:
@@ -120,15 +122,17 @@ class Loops:
 
     def _loop(self, step: Callable[[], bool], wake: threading.Event) -> None:
         while not self._stop.is_set():
+            # What the step before was about is still known, for the line that tells of its failure.
+            clear_contextvars()
             self._steps[threading.current_thread().name] = time.monotonic()
             try:
                 worked = step()
             except Unavailable as error:
-                log.warning("cannot work, trying again error=%s", error)
+                log.warning("cannot work, trying again", error=str(error))
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             except Exception:
-                log.exception("step failed")
+                log.exception("step failed", thread=threading.current_thread().name)
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             if not worked:
@@ -145,6 +149,7 @@ class Loops:
 
 def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
+    tracing.start(settings, "worker")
     loops = Loops(settings, database)
     if settings.worker_port is not None:
         vitals.serve(settings.host, settings.worker_port, loops.ailment)
@@ -153,3 +158,4 @@ def run(settings: Settings, database: Database) -> None:
     loops.start()
     loops.wait()
     loops.stop()
+    tracing.stop()

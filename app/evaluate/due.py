@@ -5,14 +5,14 @@ of it becomes true together or not at all. So a worker that dies half-way has do
 it took is there for the next.
 """
 
-import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+from structlog.contextvars import bind_contextvars, unbind_contextvars
 
-from app import metrics
+from app import metrics, tracing
 from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
@@ -29,6 +29,7 @@ from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
 from app.evaluate.step import Step
 from app.evaluate.tell import Alarms
+from app.logs import logger
 from app.storage import (
     arrivals,
     detectors,
@@ -38,14 +39,14 @@ from app.storage import (
     references,
     rollups,
 )
-from app.storage.arrivals import Arrivals
+from app.storage.arrivals import Arrivals, Taken
 from app.storage.db import Connection, Database, Outage
 from app.storage.detectors import Seen
 from app.storage.evaluations import Touched
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # A backlog is worked off in portions, so that other models get their turn in between.
 MOST_ARRIVALS = 5000
@@ -91,6 +92,7 @@ class Worker:
         self._left_behind = None
         if model_id is None:
             return False
+        bind_contextvars(model_id=model_id)
         try:
             with metrics.EVALUATION_SECONDS.time(), self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
@@ -102,7 +104,7 @@ class Worker:
             raise
         except Exception:
             metrics.EVALUATIONS.labels("failed").inc()
-            log.exception("evaluation failed model_id=%d", model_id)
+            log.exception("evaluation failed")
             self._known_partitions.clear()
             with self.database.begin() as conn:
                 models.postpone(conn, model_id, now)
@@ -114,28 +116,36 @@ class Worker:
         if locked is None:
             return set()
         model, evaluated_at = locked
+        unbind_contextvars("model_id")
+        bind_contextvars(model=model.name)
         keep = _keep(conn, model, now)
         made = self._ensure_partitions(conn, model, keep, now)
-        taken, more = arrivals.take(conn, model.id, MOST_ARRIVALS)
+        taken = arrivals.take(conn, model.id, MOST_ARRIVALS)
         step = Step(
             conn,
             model,
             evaluated_at,
-            taken,
+            taken.by_version,
             detectors.seen(conn, model.id),
             evaluations.versions_outdated(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
             now,
-            more,
+            taken.more,
         )
+        with _span(model, taken):
+            self._judge(step)
+            log.debug("evaluated", versions=sorted(taken.by_version))
+        return made
+
+    def _judge(self, step: Step) -> None:
+        """Look at all that is live of the model, and note when to look again."""
         # What is left of a backlog may be newer than what was taken of it.
-        timer = None if more else self._step_blind_alarms(step)
+        timer = None if step.more else self._step_blind_alarms(step)
         live = step.live()
         for version in live:
             self._version(step, version, len(live))
-        models.evaluated(conn, model.id, step.due_at(timer, bool(live)), now)
-        return made
+        models.evaluated(step.conn, step.model.id, step.due_at(timer, bool(live)), step.now)
 
     def _version(self, step: Step, version: str, live: int) -> None:
         """Feed the detectors, look at the windows, step the alarms of one version."""
@@ -321,6 +331,11 @@ class Worker:
         if missing:
             partitions.ensure(conn, missing)
         return missing
+
+
+def _span(model: Model, taken: Taken) -> tracing.Span:
+    """Of the trace of what came last; what came before it is linked."""
+    return tracing.span("evaluate", taken.traces, "consumer", {"shiftwatch.model": model.name})
 
 
 def _none() -> None:

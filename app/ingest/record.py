@@ -24,6 +24,7 @@ class Submission:
     reduced: Reduced
     key: str | None = None
     fingerprint: bytes = b""
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def record(
     claims = _claims(current)
     before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
     fresh = [one for one in current if one.key is None or _is_first(one, claims, before)]
-    counted = _count(conn, [one.reduced for one in fresh], shard, now)
+    counted = _count(conn, [one.reduced for one in fresh], _traces(fresh), shard, now)
     undue = {id for id in counted if not held[id].due}
     if undue:
         models.mark_due(conn, undue, now)
@@ -130,19 +131,30 @@ def _repeat(
     )
 
 
-def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime) -> set[int]:
+def _count(
+    conn: Connection,
+    fresh: Sequence[Reduced],
+    traces: Mapping[PaneKey, str],
+    shard: int,
+    now: datetime,
+) -> set[int]:
     """Add to panes and the like; returns the models whose panes have changed."""
     # Every transaction takes its locks in this order of tables, and sorted within each.
     sums = _merged(fresh)
     if sums:
         panes.add(conn, sums, shard, now)
-        arrivals.add(conn, sums, now)
+        arrivals.add(conn, sums, now, traces)
     for (model_id, version), kept in sorted(_kept(fresh).items()):
         predictions.keep(conn, model_id, version, predictions.joined(kept))
     late = _late(fresh)
     if late:
         predictions.count_late(conn, late, shard, now)
     return {key.model_id for key in sums}
+
+
+def _traces(fresh: Iterable[Submission]) -> dict[PaneKey, str]:
+    """For each pane the trace of the last batch that has one."""
+    return {key: one.trace for one in fresh if one.trace is not None for key in one.reduced.panes}
 
 
 def _merged(fresh: Iterable[Reduced]) -> dict[PaneKey, Sums]:

@@ -68,6 +68,7 @@ class Claimed:
     message_id: str
     notice: Mapping[str, Any] = field(repr=False)
     webhook: Webhook
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,18 @@ SEQUELS = frozenset({Event.ACKNOWLEDGED, Event.RESOLVED})
 
 
 def queue(
-    conn: Connection, notice: Mapping[str, Any], event: str, alarm_id: int | None, now: datetime
+    conn: Connection,
+    notice: Mapping[str, Any],
+    event: str,
+    alarm_id: int | None,
+    now: datetime,
+    trace: str | None = None,
 ) -> int:
     """Tell every enabled webhook that wants to know of the event; says how many there are."""
     wanted = webhook.c.disabled_at.is_(None) & (event == any_(webhook.c.events))
     if event in SEQUELS:
         wanted &= _told_of(alarm_id)
-    return len(_insert(conn, wanted, notice, event, alarm_id, now))
+    return len(_insert(conn, wanted, notice, event, alarm_id, now, trace))
 
 
 def queue_for(
@@ -124,10 +130,11 @@ def queue_for(
     event: str,
     alarm_id: int | None,
     now: datetime,
+    trace: str | None = None,
 ) -> Delivery:
     """Tell one webhook, whatever else it wants to know of."""
     _refuse_disabled(webhooks.get(conn, webhook_id))
-    rows = _insert(conn, webhook.c.id == webhook_id, notice, event, alarm_id, now)
+    rows = _insert(conn, webhook.c.id == webhook_id, notice, event, alarm_id, now, trace)
     if not rows:
         raise NotFound(f"there is no webhook {webhook_id}")
     return _delivery(rows[0])
@@ -158,6 +165,7 @@ def claim(conn: Connection, now: datetime, lease: timedelta) -> Claimed | None:
         message_id=row.message_id,
         notice=row.notice,
         webhook=webhooks.get(conn, row.webhook_id),
+        trace=row.trace,
     )
 
 
@@ -203,7 +211,7 @@ def page(
     return [_delivery(row) for row in conn.execute(query)]
 
 
-def replay(conn: Connection, delivery_id: int, now: datetime) -> Delivery:
+def replay(conn: Connection, delivery_id: int, now: datetime, trace: str | None = None) -> Delivery:
     """Send the same notice again, under the same message id and with all its attempts."""
     old = conn.execute(
         select(delivery.c.webhook_id, delivery.c.state)
@@ -225,6 +233,7 @@ def replay(conn: Connection, delivery_id: int, now: datetime) -> Delivery:
             settled_at=None,
             status_code=None,
             error=None,
+            trace=trace,
         )
         .returning(*_SHOWN)
     ).one()
@@ -260,6 +269,7 @@ def _insert(
     event: str,
     alarm_id: int | None,
     now: datetime,
+    trace: str | None,
 ) -> list[Row[Any]]:
     # Held so that none of them is forgotten before the commit: the foreign key would break, and
     # with it the evaluation that had something to tell.
@@ -279,9 +289,10 @@ def _insert(
         literal(State.PENDING),
         literal(now),
         literal(now),
+        literal(trace, delivery.c.trace.type),
     )
     columns = ("webhook_id", "alarm_id", "event", "message_id", "notice", "state")
-    statement = insert(delivery).from_select([*columns, "created_at", "due_at"], values)
+    statement = insert(delivery).from_select([*columns, "created_at", "due_at", "trace"], values)
     return list(conn.execute(statement.returning(*_SHOWN)))
 
 
