@@ -69,10 +69,19 @@ def empty(server_url: str) -> Iterator[str]:
     admin(server_url, "DROP DATABASE empty_for_migrations WITH (FORCE)")
 
 
+PARTITIONS = "SELECT relname FROM pg_class WHERE relispartition"
+
+
 def differences(database: Database, wanted: MetaData) -> list[Any]:
     with database.begin() as conn:
+        partition = {row[0] for row in rows(conn, PARTITIONS)}
         context = MigrationContext.configure(
-            conn, opts={"compare_type": True, "compare_server_default": True}
+            conn,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                "include_name": lambda name, kind, _: kind != "table" or name not in partition,
+            },
         )
         return list(compare_metadata(context, wanted))
 

@@ -32,6 +32,7 @@ from app.storage import (
     arrivals,
     detectors,
     evaluations,
+    horizon,
     models,
     partitions,
     references,
@@ -41,6 +42,7 @@ from app.storage.arrivals import Arrivals
 from app.storage.db import Connection, Database, Outage
 from app.storage.detectors import Seen
 from app.storage.evaluations import Touched
+from app.storage.horizon import Horizon
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
 
@@ -111,7 +113,8 @@ class Worker:
         if locked is None:
             return set()
         model, evaluated_at = locked
-        keep = _keep(conn, model, now)
+        known = horizon.get(conn)
+        keep = _keep(conn, model, known, now)
         made = self._ensure_partitions(conn, model, keep, now)
         taken, more = arrivals.take(conn, model.id, MOST_ARRIVALS)
         step = Step(
@@ -123,6 +126,7 @@ class Worker:
             evaluations.versions_outdated(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
+            known,
             now,
             more,
         )
@@ -138,7 +142,7 @@ class Worker:
         """Feed the detectors, look at the windows, step the alarms of one version."""
         arl = step.model.settings.alarm.average_run_length(step.pane) * live
         own = self._own_detectors(step.conn, step.model, version, arl)
-        stream = stream_of(step.conn, step.model, version)
+        stream = stream_of(step.conn, step.model, version, step.horizon)
         fresh = step.taken.get(version)
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
@@ -210,6 +214,9 @@ class Worker:
         self, step: Step, subject: Subject, old: Evaluation, window: Window | None
     ) -> Evaluation:
         attention = old.result.attention
+        if old.end <= step.horizon.coarse:
+            # Its panes are gone, and blocks would make another window of it.
+            return old
         # Since when a version has been live may have changed; a window may be there no longer.
         if window is None or window.kind is WindowKind.VERSION:
             span = (old.start, old.end)
@@ -324,12 +331,13 @@ def _none() -> None:
     return None
 
 
-def _keep(conn: Connection, model: Model, now: datetime) -> Keep:
+def _keep(conn: Connection, model: Model, known: Horizon, now: datetime) -> Keep:
     """The blocks of panes that windows will want again, and that have settled."""
     pane = model.settings.pane
     after = now - windows.longest(model.settings.windows) - model.settings.allowed_lateness
     if any(window.kind is WindowKind.VERSION for window in model.settings.windows):
         after = min(after, references.oldest(conn, model) or after)
+    after = max(after, known.forgotten)
     return Keep(after, windows.pane_start(now, pane) - SETTLED_PANES * pane)
 
 

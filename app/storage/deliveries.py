@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.notice import Event
 from app.errors import Conflict, NotFound
-from app.storage import webhooks
+from app.storage import partitions, webhooks
 from app.storage.tables import delivery, webhook
 from app.storage.webhooks import Webhook
 
@@ -261,6 +261,7 @@ def _insert(
     alarm_id: int | None,
     now: datetime,
 ) -> list[Row[Any]]:
+    partitions.ensure(conn, [partitions.containing("delivery", now)])
     # Held so that none of them is forgotten before the commit: the foreign key would break, and
     # with it the evaluation that had something to tell.
     held = (

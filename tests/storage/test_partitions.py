@@ -151,7 +151,7 @@ def test_many_may_need_the_same_partitions_at_once(own: Database) -> None:
     with own.begin() as conn:
         found = existing(conn)
     assert errors == []
-    assert found == {partition.name for partition in wanted}
+    assert {name for name in found if "_1999_" in name} == {partition.name for partition in wanted}
 
 
 def test_nobody_who_reads_or_writes_is_in_the_way(own: Database) -> None:
