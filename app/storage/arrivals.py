@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, exists, insert, select
 
 from app.domain.watch import Part, merged
 from app.stats.moments import Sums
@@ -77,3 +77,8 @@ def pending(conn: Connection, model_id: int, version: str) -> frozenset[datetime
         .distinct()
     )
     return frozenset(rows.scalars())
+
+
+def any_before(conn: Connection, when: datetime) -> bool:
+    """Whether any model has predictions of that time that no evaluation has taken yet."""
+    return bool(conn.execute(select(exists().where(arrival.c.start < when))).scalar_one())

@@ -27,10 +27,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from app.domain.alarm import AlarmState
 from app.domain.notice import Event
 from app.errors import Conflict, NotFound
 from app.storage import partitions, webhooks
-from app.storage.tables import delivery, webhook
+from app.storage.partitions import Partition
+from app.storage.tables import alarm, delivery, webhook
 from app.storage.webhooks import Webhook
 
 
@@ -243,6 +245,29 @@ def counts(conn: Connection) -> Counts:
         .where(delivery.c.state != State.DELIVERED)
     ).one()
     return Counts(row.pending, row.dead, row.oldest_due_at)
+
+
+def why_needed(conn: Connection, partition: Partition) -> str | None:
+    """What a partition is still needed for, if it is.
+
+    Who was told of an alarm will be told of its end: the last that he was told must stay.
+    """
+    first, end = partition.first_moment, partition.end_moment
+    own = (delivery.c.created_at >= first) & (delivery.c.created_at < end)
+    if conn.execute(select(exists().where(own, delivery.c.state == State.PENDING))).scalar_one():
+        return "a delivery is pending"
+    later = delivery.alias("later")
+    told_last = exists().where(
+        own,
+        delivery.c.alarm_id == alarm.c.id,
+        alarm.c.state != AlarmState.RESOLVED,
+        ~exists().where(
+            later.c.webhook_id == delivery.c.webhook_id,
+            later.c.alarm_id == delivery.c.alarm_id,
+            later.c.created_at >= end,
+        ),
+    )
+    return "an open alarm was told of" if conn.execute(select(told_last)).scalar_one() else None
 
 
 # Lists go without the notices: a page of them would be megabytes.

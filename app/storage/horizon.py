@@ -1,7 +1,8 @@
 """How far back the past is known, and how finely.
 
-Whoever adds up panes reads the horizon first, and holds the table of panes from then on: it cannot
-be moved before his transaction ends, because moving it means to detach a partition of that table.
+Whoever counts into old panes or adds panes up reads the horizon first, and holds the table of panes
+from then on. Moving the horizon takes that table for oneself: so whoever has read it goes by what
+is true until his transaction ends.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.window import EPOCH
 from app.storage import tables
+from app.storage.db import patiently
 
 # Nothing younger than this is ever closed, so that whoever counts what has just come in needs not
 # ask. The pruner keeps twice the distance, because clocks differ.
@@ -35,6 +37,7 @@ class Horizon:
 NOTHING_FORGOTTEN = Horizon()
 
 _HOLD = text("LOCK TABLE ONLY pane IN ACCESS SHARE MODE")
+_TAKE = text("LOCK TABLE ONLY pane IN ACCESS EXCLUSIVE MODE")
 
 
 def get(conn: Connection) -> Horizon:
@@ -54,6 +57,7 @@ def advance(
     forgotten: datetime = EPOCH,
 ) -> None:
     """Move edges forward; one that is further on already stays where it is."""
+    patiently(conn, _TAKE)
     coarse = max(coarse, forgotten)
     edges = {"closed": max(closed, coarse), "coarse": coarse, "forgotten": forgotten}
     new = insert(tables.horizon).values(id=1, **edges)

@@ -6,12 +6,16 @@ There is no default partition: rows in it would stand in the way of the partitio
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, text
 
+from app.storage.db import patiently
+
 # Held while a partition is made, so that two processes that need the same one do not collide.
 PARTITION_LOCK = 74439
+# Held by the one who forgets what is too old.
+PRUNE_LOCK = 74440
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +29,17 @@ class Partition:
     @property
     def name(self) -> str:
         return f"{self.table}_{self.first:%Y_%m_%d}"
+
+    @property
+    def first_moment(self) -> datetime:
+        return datetime.combine(self.first, time(), UTC)
+
+    @property
+    def end_moment(self) -> datetime:
+        return datetime.combine(self.end, time(), UTC)
+
+    def is_before(self, when: datetime) -> bool:
+        return self.end_moment <= when
 
     def lies_in(self, other: "Partition") -> bool:
         return self.table == other.table and other.first <= self.first < other.end
@@ -89,6 +104,22 @@ def existing(conn: Connection, table: str) -> list[Partition]:
     return sorted(Partition(table, *map(_day_of, one.groups())) for one in bounds if one)
 
 
+def may_prune(conn: Connection) -> bool:
+    """Whether nobody else forgets anything until the transaction ends."""
+    found = conn.execute(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": PRUNE_LOCK})
+    return bool(found.scalar_one())
+
+
+def take(conn: Connection, partition: Partition) -> None:
+    """Keep everybody out of a partition's table until the transaction ends."""
+    patiently(conn, text(f"LOCK TABLE ONLY {partition.table} IN ACCESS EXCLUSIVE MODE"))
+
+
+def freeze(conn: Connection, partition: Partition) -> None:
+    """Keep everybody from changing a partition until the transaction ends; it can be read."""
+    conn.execute(text(f"LOCK TABLE {partition.name} IN SHARE ROW EXCLUSIVE MODE"))
+
+
 def drop(conn: Connection, partition: Partition) -> int:
     """Forget a partition and all that is in it: about so many rows.
 
@@ -98,8 +129,11 @@ def drop(conn: Connection, partition: Partition) -> int:
         text("SELECT reltuples FROM pg_class WHERE oid = CAST(:name AS regclass)"),
         {"name": partition.name},
     ).scalar_one()
-    conn.execute(text(f"ALTER TABLE {partition.table} DETACH PARTITION {partition.name}"))
-    conn.execute(text(f"DROP TABLE {partition.name}"))
+    patiently(
+        conn,
+        text(f"ALTER TABLE {partition.table} DETACH PARTITION {partition.name}"),
+        text(f"DROP TABLE {partition.name}"),
+    )
     # One that was never analysed has -1.
     return max(0, int(rows))
 

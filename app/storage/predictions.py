@@ -77,3 +77,15 @@ def count_late(
             for (model_id, version), n in sorted(counts.items())
         ],
     )
+
+
+_FORGET_LATE = text(
+    "DELETE FROM late WHERE (model_id, version, received_on, shard) IN ("
+    " SELECT model_id, version, received_on, shard FROM late"
+    " WHERE received_on < :before LIMIT :limit)"
+)
+
+
+def forget_late(conn: Connection, before: datetime, limit: int) -> int:
+    """Forget up to `limit` counts of predictions that came late before that day."""
+    return conn.execute(_FORGET_LATE, {"before": before.date(), "limit": limit}).rowcount

@@ -196,10 +196,16 @@ def _pieces(
             yield from kept[block]
             continue
         found = panes.added_up(_pieces(conn, stream, block, block + length, smaller, keep))
-        if keep is not None and keep.after <= block and block + length <= keep.before:
+        if keep is not None and _is_worth_keeping(stream, keep, block, block + length):
             _keep(conn, stream, size, block, found)
         yield from (Piece(block, kind, sums) for kind, sums in found.items())
     yield from _pieces(conn, stream, last, end, smaller, keep)
+
+
+def _is_worth_keeping(stream: Stream, keep: Keep, block: datetime, end: datetime) -> bool:
+    """Whether a block is wanted again, and is not just being made from panes that are to go."""
+    going = block < stream.horizon.closed and end > stream.horizon.coarse
+    return keep.after <= block and end <= keep.before and not going
 
 
 def _smallest(
@@ -319,3 +325,8 @@ def _around(stream: Stream, starts: Iterable[datetime]) -> set[tuple[int, dateti
     return {
         (size, start) for size, start in blocks if size > BLOCK or start >= stream.horizon.coarse
     }
+
+
+def forget_models(conn: Connection, model_ids: Collection[int]) -> None:
+    """Forget the blocks of models that are gone."""
+    conn.execute(delete(rollup).where(rollup.c.model_id.in_(sorted(model_ids))))
