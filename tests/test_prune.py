@@ -52,6 +52,7 @@ from app.storage.panes import Kind, PaneKey
 from app.storage.predictions import KeptPredictions
 from app.storage.rollups import Keep, Stream
 from tests.evaluate.simulation import Life, life
+from tests.retention import Fleet
 
 SEED = 20261118
 REFERENCE = from_confusion(np.array([[900, 60], [100, 940]]))
@@ -1002,3 +1003,35 @@ def test_a_recorder_makes_a_month_again_that_went_although_it_knew_it(own: Datab
 
     assert asyncio.run(send()) == [Receipt("v1", 3, 0, 0), Receipt("v1", 7, 0, 0)]
     assert total(one, JANUARY, FEBRUARY) == 7
+
+
+# Months.
+
+
+def test_after_sixty_days_the_tables_grow_no_more(own: Database) -> None:
+    periods = {"panes": 7, "rollups": 14, "evaluations": 14, "predictions": 7, "alarms": 14}
+    keep = {f"keep_{table}_days": days for table, days in {**periods, "deliveries": 7}.items()}
+    fleet = Fleet(own, Settings.model_validate(keep), pane=2 * HOUR, size=2, together=6)
+    most: list[dict[str, tuple[int, ...]]] = []
+
+    for _ in range(3):
+        largest: dict[str, tuple[int, ...]] = {}
+        for _ in range(15):
+            fleet.live(2)
+            for table, found in fleet.sizes().items():
+                largest[table] = tuple(map(max, found, largest.get(table, (0, 0))))
+        most.append(largest)
+
+    first, second, third = most
+    growing = {
+        table: (before, third[table])
+        for table, before in second.items()
+        # A month is not as long as another, and alarms are a matter of chance.
+        if any(now > 1.15 * was + 5 for now, was in zip(third[table], before, strict=True))
+    }
+    assert growing == {}
+    # The control: in the first sixty days they did grow.
+    grew = {name for name, (rows, _) in first.items() if second[name][0] > 1.15 * rows}
+    assert grew >= {"pane", "rollup", "evaluation", "prediction", "delivery"}
+    partitioned = {"batch", "prediction", "pane", "rollup", "evaluation", "delivery"}
+    assert {one.table for one in fleet.purged} == partitioned | {"alarm", "late"}
