@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=120)
     parser.add_argument("--models", type=int, default=2)
-    parser.add_argument("--pane-minutes", type=int, default=10)
+    parser.add_argument("--pane-minutes", type=int, default=30)
     parser.add_argument("--together", type=int, default=1, help="panes evaluated together")
     parser.add_argument("--out", type=Path, default=Path("bench/results/retention.json"))
     options = parser.parse_args()

@@ -35,7 +35,7 @@ PER_PANE = 60
 # How long a mix lasts: so there are alarms, and their end.
 SPELL_DAYS = 5
 # In real time autovacuum sweeps these all along.
-SWEPT = ("arrival", "detector", "model", "writer", "late", "alarm", "alarm_change")
+SWEPT = ("arrival", "detector", "evaluation", "model", "writer", "late", "alarm", "alarm_change")
 
 
 @dataclass(slots=True)

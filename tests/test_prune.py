@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -1003,6 +1006,45 @@ def test_a_recorder_makes_a_month_again_that_went_although_it_knew_it(own: Datab
 
     assert asyncio.run(send()) == [Receipt("v1", 3, 0, 0), Receipt("v1", 7, 0, 0)]
     assert total(one, JANUARY, FEBRUARY) == 7
+
+
+def shiftwatch(url: str, command: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if "SHIFTWATCH" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "app", command],
+        env={**environ, "SHIFTWATCH_DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_prints_what_went(own: Database) -> None:
+    ensure(own, "batch", date(2020, 1, 1), date(2020, 1, 2))
+
+    first, again = (shiftwatch(own.url, "prune") for _ in range(2))
+
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert first.stdout == "batch_2020_01_01\t0 rows\nbatch_2020_01_02\t0 rows\n"
+    assert again.stdout == "nothing was too old\n"
+    assert "pruned table=batch partition=batch_2020_01_01 rows=0" in first.stderr
+
+
+def test_the_command_says_what_could_not_be_pruned(own: Database) -> None:
+    ensure(own, "batch", date(2020, 1, 1))
+
+    with own.begin() as conn:
+        conn.execute(text("SELECT count(*) FROM batch"))
+        found = shiftwatch(own.url, "prune")
+
+    assert found.returncode == 1
+    assert "could not be pruned now: batch" in found.stderr
+
+
+def test_the_command_wants_the_schema_of_its_release(server_url: str) -> None:
+    found = shiftwatch(server_url, "prune")
+
+    assert (found.returncode, found.stdout) == (1, "")
+    assert "`migrate` first" in found.stderr
 
 
 # Months.
