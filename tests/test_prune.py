@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -283,6 +284,24 @@ def test_a_block_that_the_horizon_runs_through_is_not_counted_twice(
     assert total(one, block, block + 60 * pane) == found
 
 
+def test_the_horizon_passes_months_without_a_pane(own: Database) -> None:
+    pane = 7 * MINUTE
+    block = pane_start(FEBRUARY, 60 * pane)
+    one = a_life(own, pane=pane, windows=WEEK)
+    one.now = FEBRUARY + DAY
+    # In February's part of a block that begins in January, which has no partition.
+    put(one, block + 59 * pane)
+    one.evaluate()
+    Ledger(own, pane, one.model.id, np.random.default_rng(SEED)).keep(block, block + 60 * pane)
+
+    prune_at(own, IN_MARCH)
+
+    with own.begin() as conn:
+        assert horizon.get(conn).coarse == FEBRUARY
+    assert names(own, "pane") == ["pane_2027_02_01"]
+    assert total(one, block, block + 60 * pane) == 10
+
+
 def test_more_for_a_month_that_is_gone_is_added_to_its_blocks(own: Database) -> None:
     # Nobody who knows the horizon does this; a process of an older release might.
     one = a_life(own)
@@ -443,6 +462,29 @@ def test_a_month_does_not_go_while_somebody_adds_it_up(own: Database) -> None:
     assert while_adding.failed == ("pane",)
     assert found == 40
     assert total(one, JANUARY, JANUARY + DAY) == 50
+
+
+def test_whoever_counts_waits_for_a_moment_at_the_most(own: Database) -> None:
+    one = a_life(own)
+    put(one, JANUARY + HOUR)
+    one.evaluate()
+    one.now = IN_MARCH
+    put(one, IN_MARCH)
+    waits: list[float] = []
+
+    # Somebody reads for long, so that the pruner has to wait, and others behind him.
+    with own.begin() as conn:
+        horizon.get(conn)
+        pruner = threading.Thread(target=prune_at, args=[own, IN_MARCH])
+        pruner.start()
+        while pruner.is_alive():
+            began = monotonic()
+            put(one, IN_MARCH)
+            waits.append(monotonic() - began)
+        pruner.join()
+
+    assert len(waits) > 1
+    assert max(waits) < 2
 
 
 def test_the_control_who_holds_nothing_misses_what_goes(

@@ -304,7 +304,9 @@ def coarsen(conn: Connection, stream: Stream, first: datetime, end: datetime) ->
         own = (max(block, first), min(block + stream.block, end))
         found = panes.added_up(panes.pieces(conn, stream.model_id, stream.version, *own))
         _drop(conn, stream, _around(stream, [block]))
-        conn.execute(_ADD, _rows(stream, BLOCK, block, found))
+        # Where nobody but us can have put anything, it is a mistake if somebody has.
+        put = _NEW if block >= stream.horizon.coarse else _ADD
+        conn.execute(put, _rows(stream, BLOCK, block, found))
 
 
 def _starts_of_panes(
