@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
+    _add(commands, "prune", _prune, "forget what is too old, as every worker does by the hour")
     _add_key_commands(commands.add_parser("key", help="who may use the service"))
     healthy = _add(commands, "healthy", _healthy, "whether the process on a port answers well")
     healthy.add_argument("--port", type=int, help="port of the API (8000) or of a worker")
@@ -138,6 +139,22 @@ def _migrate(settings: Settings, _: argparse.Namespace) -> None:
         schema.upgrade(database)
         with database.begin() as conn:
             print(f"the schema is at {schema.current(conn)}")
+
+
+def _prune(settings: Settings, _: argparse.Namespace) -> None:
+    from app import prune  # takes as long to load as the worker
+
+    with _database(settings) as database:
+        with database.begin() as conn:
+            if not schema.at_head(conn):
+                raise Refused("the database is not at the schema of this release: `migrate` first")
+        report = prune.prune(database, settings, datetime.now(UTC))
+    for one in report.purged:
+        print(f"{one.partition or one.table}\t{one.rows} rows")
+    if not report.purged:
+        print("nothing was too old")
+    if report.failed:
+        raise Refused(f"could not be pruned now: {', '.join(report.failed)}")
 
 
 def _create_key(settings: Settings, options: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """The worker: call the verbs until told to stop.
 
-One thread evaluates and a few deliver, because a receiver may take its time. Being told by the
-database what became due only shortens the wait; asking every so often is what it rests on. Any
-number of workers share the work.
+One thread evaluates and a few deliver, because a receiver may take its time; one forgets what is
+too old, now and then. Being told by the database what became due only shortens the wait; asking
+every so often is what it rests on. Any number of workers share the work.
 """
 
 import signal
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from structlog.contextvars import clear_contextvars
 
-from app import deliver, tracing, vitals
+from app import deliver, prune, tracing, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
@@ -32,6 +32,9 @@ PAUSE_SECONDS = 1.0
 DELIVERERS = 4
 # A step that takes longer is stuck: far more than a lease, or a receiver's patience.
 STUCK_SECONDS = 300.0
+# Not at once: whoever restarts a worker has other worries.
+FIRST_PRUNE_SECONDS = 60.0
+PRUNE_EVERY_SECONDS = 3600.0
 # What is under way gets this long to finish when we are told to stop.
 GRACE_SECONDS = 25.0
 
@@ -66,6 +69,8 @@ class Loops:
 
         self._threads = [
             threading.Thread(target=self._listen, name="listen", daemon=True),
+            # A daemon: what it has under way may take long, and can be begun again.
+            threading.Thread(target=self._prune, name="prune", daemon=True),
             threading.Thread(target=self._loop, args=[evaluate_next, self._due], name="evaluate"),
             *(
                 threading.Thread(target=self._loop, args=[deliver_next, self._queued], name=name)
@@ -138,6 +143,17 @@ class Loops:
             if not worked:
                 wake.wait(POLL_SECONDS)
                 wake.clear()
+
+    def _prune(self) -> None:
+        pause = FIRST_PRUNE_SECONDS
+        while not self._stop.wait(pause):
+            pause = PRUNE_EVERY_SECONDS
+            try:
+                prune.prune(self._database, self._settings, now())
+            except Unavailable as error:
+                log.warning("cannot prune, trying again later", error=str(error))
+            except Exception:
+                log.exception("pruning failed")
 
     def _listen(self) -> None:
         while not self._stop.is_set():

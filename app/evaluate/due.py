@@ -34,6 +34,7 @@ from app.storage import (
     arrivals,
     detectors,
     evaluations,
+    horizon,
     models,
     partitions,
     references,
@@ -43,6 +44,7 @@ from app.storage.arrivals import Arrivals, Taken
 from app.storage.db import Connection, Database, Outage
 from app.storage.detectors import Seen
 from app.storage.evaluations import Touched
+from app.storage.horizon import Horizon
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
 
@@ -118,7 +120,8 @@ class Worker:
         model, evaluated_at = locked
         unbind_contextvars("model_id")
         bind_contextvars(model=model.name)
-        keep = _keep(conn, model, now)
+        known = horizon.get(conn)
+        keep = _keep(conn, model, known, now)
         made = self._ensure_partitions(conn, model, keep, now)
         taken = arrivals.take(conn, model.id, MOST_ARRIVALS)
         step = Step(
@@ -130,6 +133,7 @@ class Worker:
             evaluations.versions_outdated(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
+            known,
             now,
             taken.more,
         )
@@ -151,7 +155,7 @@ class Worker:
         """Feed the detectors, look at the windows, step the alarms of one version."""
         arl = step.model.settings.alarm.average_run_length(step.pane) * live
         own = self._own_detectors(step.conn, step.model, version, arl)
-        stream = stream_of(step.conn, step.model, version)
+        stream = stream_of(step.conn, step.model, version, step.horizon)
         fresh = step.taken.get(version)
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
@@ -223,6 +227,9 @@ class Worker:
         self, step: Step, subject: Subject, old: Evaluation, window: Window | None
     ) -> Evaluation:
         attention = old.result.attention
+        if old.end <= step.horizon.coarse:
+            # Its panes are gone, and blocks would make another window of it.
+            return old
         # Since when a version has been live may have changed; a window may be there no longer.
         if window is None or window.kind is WindowKind.VERSION:
             span = (old.start, old.end)
@@ -342,12 +349,13 @@ def _none() -> None:
     return None
 
 
-def _keep(conn: Connection, model: Model, now: datetime) -> Keep:
+def _keep(conn: Connection, model: Model, known: Horizon, now: datetime) -> Keep:
     """The blocks of panes that windows will want again, and that have settled."""
     pane = model.settings.pane
     after = now - windows.longest(model.settings.windows) - model.settings.allowed_lateness
     if any(window.kind is WindowKind.VERSION for window in model.settings.windows):
         after = min(after, references.oldest(conn, model) or after)
+    after = max(after, known.forgotten)
     return Keep(after, windows.pane_start(now, pane) - SETTLED_PANES * pane)
 
 

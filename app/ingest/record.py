@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.ingest.reduce import Reduced
 from app.stats import moments
 from app.stats.moments import Sums
-from app.storage import arrivals, batches, models, panes, partitions, predictions
+from app.storage import arrivals, batches, horizon, models, panes, partitions, predictions
 from app.storage.batches import Batch, BatchKey
 from app.storage.db import Connection
+from app.storage.horizon import ALWAYS_OPEN
 from app.storage.models import Held
 from app.storage.panes import PaneKey
 from app.storage.partitions import Partition
@@ -55,6 +56,7 @@ def record(
     conn: Connection, submissions: Sequence[Submission], shard: int, now: datetime
 ) -> list[Outcome]:
     """Count what was not counted before; an outcome for each submission."""
+    submissions = _without_closed(conn, submissions, now)
     held = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
     current = [one for one in submissions if _is_current(one, held)]
     claims = _claims(current)
@@ -82,6 +84,22 @@ def needed_partitions(submissions: Sequence[Submission], now: datetime) -> set[P
         if one.reduced.kept is not None:
             needed |= partitions.covering("prediction", one.reduced.kept.at)
     return needed
+
+
+def _without_closed(
+    conn: Connection, submissions: Sequence[Submission], now: datetime
+) -> Sequence[Submission]:
+    """What is to be counted into panes that are closed has come too late, whatever we thought.
+
+    Asked in the transaction that counts: they stay open until it ends, or are closed already.
+    """
+    oldest = min((key.start for one in submissions for key in one.reduced.panes), default=now)
+    if oldest >= now - ALWAYS_OPEN:
+        return submissions
+    closed = horizon.get(conn).closed
+    if oldest >= closed:
+        return submissions
+    return [replace(one, reduced=one.reduced.since(closed)) for one in submissions]
 
 
 def _is_current(one: Submission, held: Mapping[int, Held]) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, exists, insert, select
 
 from app.domain.watch import Part, merged
 from app.stats.moments import Sums
@@ -95,3 +95,8 @@ def pending(conn: Connection, model_id: int, version: str) -> frozenset[datetime
         .distinct()
     )
     return frozenset(rows.scalars())
+
+
+def any_before(conn: Connection, when: datetime) -> bool:
+    """Whether any model has predictions of that time that no evaluation has taken yet."""
+    return bool(conn.execute(select(exists().where(arrival.c.start < when))).scalar_one())

@@ -18,7 +18,6 @@ from sqlalchemy import (
     Select,
     any_,
     exists,
-    func,
     insert,
     literal,
     or_,
@@ -27,10 +26,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from app.domain.alarm import AlarmState
 from app.domain.notice import Event
 from app.errors import Conflict, NotFound
-from app.storage import webhooks
-from app.storage.tables import delivery, webhook
+from app.storage import partitions, webhooks
+from app.storage.partitions import Partition
+from app.storage.tables import alarm, delivery, webhook
 from app.storage.webhooks import Webhook
 
 
@@ -93,15 +94,6 @@ class GaveUp:
 
 
 Outcome = Delivered | RetryAt | GaveUp
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How the queue is doing; what waits for a disabled webhook is not counted as pending."""
-
-    pending: int
-    dead: int
-    oldest_due_at: datetime | None
 
 
 # Nobody is told that something ended, or is looked after, that he was never told about.
@@ -240,18 +232,27 @@ def replay(conn: Connection, delivery_id: int, now: datetime, trace: str | None 
     return _delivery(row)
 
 
-def counts(conn: Connection) -> Counts:
-    waiting = (delivery.c.state == State.PENDING) & webhook.c.disabled_at.is_(None)
-    row = conn.execute(
-        select(
-            func.count().filter(waiting).label("pending"),
-            func.count().filter(delivery.c.state == State.DEAD).label("dead"),
-            func.min(delivery.c.due_at).filter(waiting).label("oldest_due_at"),
-        )
-        .select_from(delivery.join(webhook))
-        .where(delivery.c.state != State.DELIVERED)
-    ).one()
-    return Counts(row.pending, row.dead, row.oldest_due_at)
+def why_needed(conn: Connection, partition: Partition) -> str | None:
+    """What a partition is still needed for, if it is.
+
+    Who was told of an alarm will be told of its end: the last that he was told must stay.
+    """
+    first, end = partition.first_moment, partition.end_moment
+    own = (delivery.c.created_at >= first) & (delivery.c.created_at < end)
+    if conn.execute(select(exists().where(own, delivery.c.state == State.PENDING))).scalar_one():
+        return "a delivery is pending"
+    later = delivery.alias("later")
+    told_last = exists().where(
+        own,
+        delivery.c.alarm_id == alarm.c.id,
+        alarm.c.state != AlarmState.RESOLVED,
+        ~exists().where(
+            later.c.webhook_id == delivery.c.webhook_id,
+            later.c.alarm_id == delivery.c.alarm_id,
+            later.c.created_at >= end,
+        ),
+    )
+    return "an open alarm was told of" if conn.execute(select(told_last)).scalar_one() else None
 
 
 # Lists go without the notices: a page of them would be megabytes.
@@ -271,6 +272,7 @@ def _insert(
     now: datetime,
     trace: str | None,
 ) -> list[Row[Any]]:
+    partitions.ensure(conn, [partitions.containing("delivery", now)])
     # Held so that none of them is forgotten before the commit: the foreign key would break, and
     # with it the evaluation that had something to tell.
     held = (

@@ -204,9 +204,11 @@ def test_notices_that_wait_and_those_that_were_given_up_are_counted(
     assert oldest is not None
     assert oldest > (now + timedelta(hours=4)).timestamp()
     with database.begin() as conn:
+        conn.execute(text("UPDATE webhook SET disabled_at = :now"), {"now": now})
+    assert value(client, "shiftwatch_webhook_queue_depth") == 0.0
+    with database.begin() as conn:
         conn.execute(text("UPDATE delivery SET state = 'dead'"))
     assert value(client, "shiftwatch_outbox_dead_letters") == 2.0
-    assert value(client, "shiftwatch_webhook_queue_depth") == 0.0
 
 
 def test_what_waits_for_its_evaluation_is_seen(client: TestClient, database: Database) -> None:

@@ -47,7 +47,7 @@ CHOSEN = {
     "job": "shiftwatch|shiftwatch-worker",
 }
 
-# What a worker removes because its time is over, once a day: there is nothing so old here.
+# A worker removes what is too old for the first time when it has run for a minute.
 MAY_BE_EMPTY = {"Rows removed", "Since the last removal"}
 
 
