@@ -94,7 +94,7 @@ class Settings(BaseModel):
     )
     keep_rollups_days: int = Field(default=400, ge=1, description="how long these blocks are kept")
     keep_evaluations_days: int = Field(
-        default=90, ge=1, description="how long the history of estimates is kept"
+        default=31, ge=1, description="how long the history of estimates is kept"
     )
     keep_predictions_days: int = Field(
         default=31, ge=1, description="how long single predictions are kept (`keep_ids`)"
