@@ -360,7 +360,7 @@ def commands(scene: Scene, page: Path) -> list[str]:
     here = {
         "http://localhost:8000": scene.api,
         "http://localhost:9090": scene.prometheus,
-        "http://localhost:9100": scene.vitals,
+        "http://localhost:9464": scene.vitals,
         "/fraud": f"/{MODEL}",
         "=fraud": f"={MODEL}",
         "legit": LABELS[0],
