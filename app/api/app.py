@@ -17,6 +17,7 @@ from app.api import (
     metrics,
     models,
     openapi,
+    pages,
     panes,
     plans,
     predictions,
@@ -52,6 +53,7 @@ ROUTERS = (
     health.router,
     metrics.router,
     problems.router,
+    pages.router,
 )
 
 

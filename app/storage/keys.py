@@ -57,16 +57,16 @@ def create(
         )
         .returning(api_key)
     ).one()
-    return _key(row), secret
+    return of_row(row), secret
 
 
 def all_keys(conn: Connection) -> Sequence[ApiKey]:
-    return [_key(row) for row in conn.execute(select(api_key).order_by(api_key.c.id))]
+    return [of_row(row) for row in conn.execute(select(api_key).order_by(api_key.c.id))]
 
 
 def by_digest(conn: Connection) -> dict[bytes, ApiKey]:
     """Every key ever made, revoked ones too."""
-    return {bytes(row.digest): _key(row) for row in conn.execute(select(api_key))}
+    return {bytes(row.digest): of_row(row) for row in conn.execute(select(api_key))}
 
 
 def revoke(conn: Connection, key_id: int, now: datetime) -> ApiKey:
@@ -79,10 +79,10 @@ def revoke(conn: Connection, key_id: int, now: datetime) -> ApiKey:
     row = conn.execute(select(api_key).where(api_key.c.id == key_id)).one_or_none()
     if row is None:
         raise NotFound(f"there is no key {key_id}")
-    return _key(row)
+    return of_row(row)
 
 
-def _key(row: Row[tuple[object, ...]]) -> ApiKey:
+def of_row(row: Row[tuple[object, ...]]) -> ApiKey:
     return ApiKey(
         id=row.id,
         name=row.name,
