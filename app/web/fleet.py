@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import sqrt
 
 from app.domain.fleet import OpenAlarm, VersionNow, WindowNow
 from app.web import words
 
-WIDTH, HEIGHT = 120, 28
+WIDTH, HEIGHT = 96, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,16 @@ def _worst(name: str, versions: Sequence[VersionNow]) -> OpenAlarm | None:
 
 
 def moved(version: VersionNow, window: WindowNow) -> Moved | None:
-    """
-    None where nothing is known of the mix.
+    """The label that moved most; None where nothing is known of the mix.
+
+    Shares are compared by their square roots: a label that has grown from 1 to 5 % says more than
+    the one that has given way to it, from 99 to 95 %.
     """
     columns = window.labels
     if columns.q is None:
         return None
     changes = [
-        (abs(q - p), label)
+        (abs(sqrt(max(q, 0.0)) - sqrt(p)), label)
         for label, (p, q) in enumerate(zip(columns.p, columns.q, strict=True))
         if p is not None and q is not None
     ]
@@ -106,7 +109,7 @@ def sparkline(values: Sequence[int]) -> str | None:
     """The points of a line through the values, for SVG; None if there is nothing to see.
 
     >>> sparkline([0, 5, 10])
-    '0.0,27.0 60.0,14.0 120.0,1.0'
+    '0.0,27.0 48.0,14.0 96.0,1.0'
     """
     top = max(values, default=0)
     if top == 0 or len(values) < 2:

@@ -51,6 +51,7 @@ def _environment() -> Environment:
     made.globals.update(static=static, version=__version__)
     made.filters.update(
         percent=words.percent,
+        hundredths=words.hundredths,
         points=words.points,
         number=words.number,
         count=words.count,

@@ -39,6 +39,15 @@ def percent(share: float | None) -> str:
     return f"{value:.{digits}f} %"
 
 
+def hundredths(share: float | None) -> str:
+    """A share without its sign, where another beside it has one.
+
+    >>> hundredths(0.048)
+    '4.8'
+    """
+    return percent(share).removesuffix(" %")
+
+
 def points(change: float | None) -> str:
     """A difference of shares.
 
