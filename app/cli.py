@@ -11,10 +11,12 @@ from typing import Any
 
 from app import __version__, logs, serve
 from app.config import BadSettings, Settings
+from app.demo import run as demo
+from app.demo.run import DemoError
 from app.errors import AppError
 from app.storage import keys, schema
 from app.storage.db import Database
-from app.storage.embedded import Embedded, EmbeddedError
+from app.storage.embedded import EmbeddedError
 from app.storage.keys import Scope
 
 Command = Callable[[Settings, argparse.Namespace], None]
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.run(settings, options)
     except BadSettings as error:
         return _fail(f"the settings cannot be used:\n{error}", 2)
-    except (AppError, EmbeddedError, schema.WrongServer, Refused) as error:
+    except (AppError, EmbeddedError, schema.WrongServer, DemoError, Refused) as error:
         return _fail(str(error), 1)
     return 0
 
@@ -50,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
+    _add_demo(commands)
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
@@ -70,6 +73,32 @@ def _add_serving(commands: Any, name: str, run: Command, help: str) -> None:
     command.add_argument("--port", type=int, help="port to listen on (8000)")
 
 
+def _add_demo(commands: Any) -> None:
+    help = "the service with two models, their traffic, and something that happens to each"
+    command: argparse.ArgumentParser = commands.add_parser("demo", help=help, description=help)
+    command.add_argument("--port", type=int, help="port to listen on (8000)")
+    command.add_argument(
+        "--data-dir",
+        type=Path,
+        help="where to keep the demo's data, a directory that is not there yet; "
+        "left out, everything goes when it ends",
+    )
+    command.add_argument(
+        "--speed", type=_positive, default=1.0, help="of the story; 0.5 takes twice as long (1)"
+    )
+    command.add_argument("--minutes", type=_positive, help="end by itself after so many")
+    # For the process that `demo` itself starts.
+    command.add_argument("--tell", metavar="URL", help=argparse.SUPPRESS)
+    command.set_defaults(run=_demo)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0.0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
 def _add_key_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     create = _add(commands, "create", _create_key, "make a key and print its secret, once")
@@ -83,13 +112,16 @@ def _add_key_commands(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(settings: Settings, _: argparse.Namespace) -> None:
-    with serve.stopping_on_signals(), _url(settings) as (url, embedded):
-        database = Database(url)
-        try:
-            schema.upgrade(database)
-        finally:
-            database.close()
-        serve.run(settings, url, embedded)
+    serve.run(settings)
+
+
+def _demo(settings: Settings, options: argparse.Namespace) -> None:
+    if options.tell is not None:
+        from app.demo import tell  # takes as long to load as the API
+
+        tell.tell(options.tell, options.speed, options.minutes)
+    else:
+        demo.run(settings, options.data_dir, options.speed, options.minutes)
 
 
 def _api(settings: Settings, _: argparse.Namespace) -> None:
@@ -152,18 +184,9 @@ def _revoke_key(settings: Settings, options: argparse.Namespace) -> None:
 @contextmanager
 def _database(settings: Settings) -> Iterator[Database]:
     """The configured database, or the embedded one: the running one, or started for a moment."""
-    with _url(settings) as (url, _):
+    with serve.database_url(settings) as (url, _):
         database = Database(url)
         try:
             yield database
         finally:
             database.close()
-
-
-@contextmanager
-def _url(settings: Settings) -> Iterator[tuple[str, Embedded | None]]:
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value(), None
-        return
-    with Embedded(settings.data_dir, settings.pg_bin) as embedded:
-        yield embedded.start().url, embedded
