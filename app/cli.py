@@ -1,10 +1,12 @@
 """The commands."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ class Refused(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
+    if options.run is None:
+        # Settings that cannot be used are something to tell, here.
+        return _doctor(given, options)
     try:
         settings = Settings.from_env(os.environ, **given)
         logs.configure(settings.log_level)
@@ -56,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
+    _add_doctor(commands)
     _add_key_commands(commands.add_parser("key", help="who may use the service"))
     return parser
 
@@ -92,6 +98,19 @@ def _add_demo(commands: Any) -> None:
     command.set_defaults(run=_demo)
 
 
+def _add_doctor(commands: Any) -> None:
+    help = "check settings, database, clock, worker and webhooks, and say what to do"
+    command: argparse.ArgumentParser = commands.add_parser("doctor", help=help, description=help)
+    command.add_argument("--data-dir", type=Path, help="of the embedded PostgreSQL (.shiftwatch)")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument(
+        "--test-webhooks",
+        action="store_true",
+        help="also open a connection to each webhook; nothing is sent on it",
+    )
+    command.set_defaults(run=None)
+
+
 def _positive(text: str) -> float:
     number = float(text)
     if not 0.0 < number < float("inf"):
@@ -122,6 +141,22 @@ def _demo(settings: Settings, options: argparse.Namespace) -> None:
         tell.tell(options.tell, options.speed, options.minutes)
     else:
         demo.run(settings, options.data_dir, options.speed, options.minutes)
+
+
+def _doctor(given: dict[str, Any], options: argparse.Namespace) -> int:
+    from app import doctor  # takes as long to load as the worker
+
+    found = doctor.examine(
+        os.environ, given, lambda: datetime.now(UTC), connect=options.test_webhooks
+    )
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        for one in found:
+            print(f"{one.level:<4}  {one.name:<12}  {one.said}")
+            if one.advice:
+                print(f"{'':20}-> {one.advice}")
+    return int(any(one.level is doctor.Level.FAIL for one in found))
 
 
 def _api(settings: Settings, _: argparse.Namespace) -> None:
