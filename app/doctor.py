@@ -21,10 +21,10 @@ from app import deliver, serve
 from app.config import PREFIX, BadSettings, Settings
 from app.deliver import Resolve, resolve
 from app.domain.address import Reach, refused
-from app.storage import checkup, deliveries, keys, postgres_binaries, schema, webhooks
+from app.domain.fleet import Fleet
+from app.storage import checkup, fleet, keys, postgres_binaries, schema, webhooks
 from app.storage.checkup import Backlog, Server
 from app.storage.db import Connection, Database
-from app.storage.deliveries import Counts
 from app.storage.embedded import EmbeddedError
 from app.storage.keys import ApiKey, Scope
 from app.storage.webhooks import Webhook
@@ -241,7 +241,7 @@ def _examined(visit: Visit, conn: Connection) -> Iterator[Finding]:
     yield access(settings, all_keys)
     if visit.running:
         yield from worker(checkup.backlog(conn, now), now)
-        yield outbox(deliveries.counts(conn), now)
+        yield outbox(fleet.read(conn, now), now)
     else:
         yield ok("worker", "none, as the service does not run on this data directory")
     allowed = deliver.reach(settings, any_key=bool(all_keys))
@@ -346,8 +346,8 @@ def worker(found: Backlog, now: datetime) -> Iterator[Finding]:
 # Webhooks.
 
 
-def outbox(found: Counts, now: datetime) -> Finding:
-    late = found.oldest_due_at is not None and now - found.oldest_due_at > WAITS_TOO_LONG
+def outbox(found: Fleet, now: datetime) -> Finding:
+    late = now - (found.oldest_pending_at or now) > WAITS_TOO_LONG
     said = f"{found.pending} on their way, {found.dead} given up"
     if late:
         advice = "is `shiftwatch worker` running? GET /v1/webhooks/{id}/deliveries says more"

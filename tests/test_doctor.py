@@ -19,11 +19,12 @@ from app import doctor
 from app.config import Settings
 from app.doctor import Finding, Level, examine
 from app.domain.address import Reach
+from app.domain.fleet import Fleet
 from app.domain.notice import Event, Shape
 from app.storage import deliveries, keys, models, schema, webhooks
 from app.storage.checkup import Backlog, Server
 from app.storage.db import Database
-from app.storage.deliveries import Counts, GaveUp
+from app.storage.deliveries import GaveUp
 from app.storage.embedded import Embedded
 from app.storage.keys import Scope
 from app.storage.webhooks import Webhook
@@ -390,10 +391,11 @@ def test_notices_that_were_given_up(clone: Callable[[], str]) -> None:
         assert claimed is not None
         deliveries.settle(conn, claimed, GaveUp("HTTP 500", 500), now())
     dead = examined(url)
+    stuck = Fleet((), (), None, 1, NOW - timedelta(minutes=5), 0)
 
     assert levels(pending, "notices") == ["ok"]
     assert levels(dead, "notices") == ["warn"]
-    assert doctor.outbox(Counts(1, 0, NOW - timedelta(minutes=5)), NOW).level == "fail"
+    assert doctor.outbox(stuck, NOW).level == "fail"
     database.close()
 
 

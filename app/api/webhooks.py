@@ -13,7 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from app import deliver
+from app import deliver, tracing
 from app.api import paging
 from app.api.deps import Admin, Conn, Now, Reader, json_body, services
 from app.api.openapi import body_of
@@ -186,7 +186,8 @@ def try_webhook(webhook_id: WebhookId, conn: Conn, now: Now, request: Request) -
             "links": _links(services(request).settings, webhook_id),
         },
     }
-    return DeliveryView.of(deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now))
+    queued = deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now, tracing.current())
+    return DeliveryView.of(queued)
 
 
 @router.post("/{webhook_id}/rotate", dependencies=[Admin])
@@ -226,7 +227,7 @@ def list_deliveries(
 @deliveries_router.post("/{delivery_id}/replay", dependencies=[Admin], status_code=202)
 def replay_delivery(delivery_id: DeliveryId, conn: Conn, now: Now) -> DeliveryView:
     """Send the same notice again, under the same message id."""
-    return DeliveryView.of(deliveries.replay(conn, delivery_id, now))
+    return DeliveryView.of(deliveries.replay(conn, delivery_id, now, tracing.current()))
 
 
 def _shown(found: Webhook) -> str:

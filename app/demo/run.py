@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app import serve
+from app import logs, serve
 from app.config import PREFIX, Settings
 from app.serve import Child
 
@@ -32,8 +32,6 @@ def run(configured: Settings, home: Path | None, speed: float, minutes: float | 
             _show(settings, log, speed, minutes)
         except SystemExit:
             raise DemoError(f"a process of the demo has ended:\n{_last_words(log)}") from None
-        finally:
-            _say("\nStopping.")
 
 
 def _show(settings: Settings, log: Path, speed: float, minutes: float | None) -> None:
@@ -51,6 +49,7 @@ def _show(settings: Settings, log: Path, speed: float, minutes: float | None) ->
             try:
                 serve.look_after(service, embedded, until=is_told)
             finally:
+                _say("\nStopping.")
                 story.stop()
         if story.process.returncode > 0:
             raise SystemExit(story.process.returncode)
@@ -83,6 +82,7 @@ def _on_its_own(configured: Settings, place: Path, port: int) -> Settings:
         if "DATABASE_URL" in name:
             _say(f"{name} is set; the demo does not use it")
         del os.environ[name]
+    os.environ[f"{PREFIX}LOG_FORMAT"] = "text"
     if configured.pg_bin is not None:
         os.environ[f"{PREFIX}PG_BIN"] = str(configured.pg_bin)
     return Settings(data_dir=place / "data", pg_bin=configured.pg_bin, port=port)
@@ -104,22 +104,22 @@ def _usable(port: int) -> int:
         return usable
 
 
-def _log_to(log: Path) -> None:
-    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(filename=log, level=logging.INFO, format=form, force=True)
+def _log_to(place: Path) -> None:
+    # Open as long as the process lives, since anything may be logged until then.
+    lines = logs.handler("text", place.open("a"))
+    logging.basicConfig(level=logging.INFO, handlers=[lines], force=True)
 
 
 class Errors:
     """What goes wrong is shown; everything else stays in the log."""
-
-    MARKS = (" ERROR ", '"error"')
 
     def __init__(self, log: Path) -> None:
         self._lines = log.open(errors="replace")
 
     def show(self) -> None:
         for line in self._lines:
-            if any(mark in line for mark in self.MARKS):
+            # The moment, the level, and the rest.
+            if line.lower().split(" ")[1:2] in (["error"], ["critical"]):
                 _say(f"  {line.rstrip()}")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, text, update
 
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Change, Severity
 from app.domain.verdict import Verdict
@@ -167,6 +167,26 @@ def page(
         wanted.append(alarm.c.id < before)
     rows = conn.execute(_WITH_MODEL.where(*wanted).order_by(alarm.c.id.desc()).limit(limit))
     return [Owned(row.model_id, row.model_name, _alarm(row)) for row in rows]
+
+
+# The end of the last alarm is what a cooldown is counted from.
+_FORGET = text(
+    "WITH gone AS (DELETE FROM alarm WHERE (model_id, id) IN ("
+    "  SELECT alarm.model_id, alarm.id FROM alarm JOIN model ON model.id = alarm.model_id"
+    "  WHERE alarm.state = 'resolved' AND alarm.resolved_at < :before - make_interval("
+    "   secs => coalesce(CAST(model.alarm ->> 'cooldown' AS double precision), 0))"
+    "  LIMIT :limit)"
+    " RETURNING model_id, id),"
+    " changes AS (DELETE FROM alarm_change USING gone"
+    "  WHERE alarm_change.model_id = gone.model_id AND alarm_change.alarm_id = gone.id)"
+    " SELECT count(*) FROM gone"
+)
+
+
+def forget(conn: Connection, before: datetime, limit: int) -> int:
+    """Forget up to `limit` alarms that were over before then, with their history."""
+    found: int = conn.execute(_FORGET, {"before": before, "limit": limit}).scalar_one()
+    return found
 
 
 _WITH_MODEL = select(alarm, model.c.name.label("model_name")).join(
