@@ -14,6 +14,7 @@ from standardwebhooks.webhooks import Webhook as Signer
 from app.demo import outputs, story
 from app.demo.outputs import LABELS, shipped
 from app.demo.receiver import is_genuine
+from app.demo.run import Errors
 from app.demo.story import CAMERA, MANY_SHIRTS, PHASES, SHIRT, SHOP, Phase
 from app.demo.tell import heard
 from app.domain import notice
@@ -163,6 +164,22 @@ def test_a_notice_is_one_line_that_says_whether_it_is_genuine() -> None:
         " 'shirt' is about 30.0 % (was 10.0 %)."
     )
     assert "SIGNATURE WRONG" in heard(told, genuine=False)
+
+
+def test_errors_of_the_service_are_shown_once_and_its_other_lines_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "demo.log"
+    log.write_text("2026-11-17T10:00:00.000Z info app.worker an error that is none\n")
+    errors = Errors(log)
+    with log.open("a") as lines:
+        lines.write("2026-11-17T10:00:01.000Z error app.serve child died\n    traceback\n")
+
+    errors.show()
+    errors.show()
+
+    assert capsys.readouterr().out == "  2026-11-17T10:00:01.000Z error app.serve child died\n"
+    errors.close()
 
 
 def test_an_installed_package_has_what_the_demo_needs(tmp_path: Path) -> None:

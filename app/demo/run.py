@@ -51,6 +51,7 @@ def _show(settings: Settings, log: Path, speed: float, minutes: float | None) ->
             finally:
                 _say("\nStopping.")
                 story.stop()
+                errors.close()
         if story.process.returncode > 0:
             raise SystemExit(story.process.returncode)
 
@@ -115,6 +116,9 @@ class Errors:
 
     def __init__(self, log: Path) -> None:
         self._lines = log.open(errors="replace")
+
+    def close(self) -> None:
+        self._lines.close()
 
     def show(self) -> None:
         for line in self._lines:
