@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
+from statistics import median_high
 
 from app.domain.evaluation import Point
 
@@ -71,7 +73,7 @@ def curves(
     step: timedelta,
 ) -> Curves:
     """The points as columns, with an empty place wherever two of them are far apart."""
-    rows = with_gaps(points, GAP * step)
+    rows = with_gaps(points, GAP * max(step, _usual(points)))
     found = [point for _, point in rows]
     sure = [None if point is None else point.accuracy for point in found]
     case = [None if point is None else point.evidence for point in found]
@@ -94,6 +96,12 @@ def curves(
             [None if one is None else _significant(one.threshold) for one in case],
         ),
     )
+
+
+def _usual(points: Sequence[Point]) -> timedelta:
+    """How far apart points mostly are: a backlog is looked at in larger steps than a stream."""
+    apart = [after.end - before.end for before, after in pairwise(points)]
+    return median_high(apart) if apart else timedelta(0)
 
 
 def _label(drawn: Drawn, i: int, found: Sequence[Point | None]) -> LabelCurve:

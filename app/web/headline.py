@@ -147,6 +147,8 @@ def _when(of: Situation) -> str:
             return f"Over the last {words.duration(of.window.length)}"
         case WindowKind.LAST:
             return f"Over the last {words.count(of.window.count)} predictions"
+        case WindowKind.ADAPTIVE:
+            return "Lately"
         case WindowKind.VERSION:
             return "Since this version went live"
         case _:

@@ -141,7 +141,9 @@ def remarks(found: Result) -> list[str]:
 
 
 def _at(column: Known | None, label: int) -> float | None:
-    return None if column is None else column[label]
+    found = None if column is None else column[label]
+    # What is as good as nothing is shown as nothing.
+    return None if found is None else round(found, 6)
 
 
 def _glyph(shares: Sequence[float | None], top: float) -> Glyph | None:

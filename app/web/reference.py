@@ -84,19 +84,19 @@ def separation(found: Diagnosis) -> str:
     """What sigma_min means for this reference, in a sentence or two."""
     own = found.soft if found.moments == "soft" and found.soft else found.hard
     if own.sigma_min <= 0.0:
-        return "σ_min is 0: some mixes of labels look exactly alike, and nothing tells them apart."
+        return (
+            "sigma_min is 0: some mixes of labels look exactly alike, and nothing tells them apart."
+        )
     said = (
-        f"σ_min is {words.number(own.sigma_min)} ± {words.number(own.sigma_min_error)}: weights "
-        "that change by 1 in the way that is hardest to see move the predictions by this much. "
+        f"sigma_min is {words.number(own.sigma_min)} ± {words.number(own.sigma_min_error)}: "
+        "weights that change by 1 in the way that is hardest to see "
+        "move the predictions by this much. "
     )
-    if own.sigma_min_error <= 0.0:
-        return said
-    times = own.sigma_min / own.sigma_min_error
-    enough = "clearly enough" if times >= ERRORS_NEEDED else "too little"
-    return (
-        f"{said}That is {words.number(times)} times its own sampling error; it takes "
-        f"{ERRORS_NEEDED:g} to invert the matrix safely, so this is {enough}."
-    )
+    times = own.sigma_min / own.sigma_min_error if own.sigma_min_error > 0.0 else None
+    error = "" if times is None else f"It is {words.number(times)} times its own sampling error. "
+    if own.degenerate:
+        return f"{said}{error}It takes about {ERRORS_NEEDED:g} times to tell every mix from others."
+    return f"{said}{error}That is enough to tell every mix from others."
 
 
 VERDICTS = {

@@ -105,7 +105,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         model=model,
         asked=asked,
         window=choice.window,
-        version=version,
+        shown_version=version,
         versions=_versions(model),
         span=(choice.start, choice.end),
         hours=None if asked.start else asked.hours or DEFAULT_HOURS,

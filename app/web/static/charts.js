@@ -146,7 +146,7 @@
       },
       axes: [
         { ...axis, values: times, space: 64, size: 42 },
-        { ...axis, values: what.ticks, size: 58, space: 32, ...(what.logarithmic && { filter: decades }) },
+        { ...axis, values: what.ticks, size: 58, space: 32, ...(what.logarithmic && { filter: decades, grid: { ...grid, filter: decades } }) },
       ],
       series: series(what),
       bands: what.band ? [{ series: [2, 1], fill: translucent(colour("--band")) }] : [],
@@ -177,18 +177,16 @@
 
   function draw(place, data) {
     const what = KINDS[place.dataset.chart](data, Number(place.dataset.index));
-    const caption = place.parentElement.querySelector("figcaption p");
-    caption.dataset.text ??= caption.textContent;
+    const caption = place.parentElement.querySelector(".value");
     const newest = what.known.findLastIndex(isKnown);
     if (newest < 0) {
-      caption.textContent = caption.dataset.text;
+      caption.textContent = "";
       note(place, data.at.length ? "Not known in this span" : "No evaluations in this span yet");
       return;
     }
     const value = (i) => {
       const at = i === null || !isKnown(what.known[i]) ? newest : i;
       caption.textContent = `${what.read(at)} at ${moment(data.at[at])}`;
-      caption.classList.add("value");
     };
     const columns = [data.at, ...what.columns];
     const there = drawn.get(place);
