@@ -123,6 +123,15 @@ def duration(length: timedelta) -> str:
     return f"{seconds} s"
 
 
+def seconds(length: float) -> str:
+    """A length of time that is known in seconds.
+
+    >>> seconds(7300.0)
+    '2 h'
+    """
+    return duration(timedelta(seconds=length))
+
+
 def plain(word: str | None) -> str:
     """
     >>> plain("not_label_shift"), plain("firing")

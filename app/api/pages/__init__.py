@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.api.pages import fleet, sign_in, static
+from app.api.pages import fleet, model, reference, sign_in, static
 
 router = APIRouter()
-for part in (fleet, sign_in, static):
+for part in (fleet, model, reference, sign_in, static):
     router.include_router(part.router)
