@@ -103,6 +103,15 @@ class Counts:
     oldest_due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How one webhook is doing: what waits, what was given up, and what was last on its way."""
+
+    pending: int
+    dead: int
+    last: Delivery | None
+
+
 # Nobody is told that something ended, or is looked after, that he was never told about.
 SEQUELS = frozenset({Event.ACKNOWLEDGED, Event.RESOLVED})
 
@@ -243,6 +252,17 @@ def counts(conn: Connection) -> Counts:
         .where(delivery.c.state != State.DELIVERED)
     ).one()
     return Counts(row.pending, row.dead, row.oldest_due_at)
+
+
+def tally(conn: Connection, webhook_id: int) -> Tally:
+    row = conn.execute(
+        select(
+            func.count().filter(delivery.c.state == State.PENDING).label("pending"),
+            func.count().filter(delivery.c.state == State.DEAD).label("dead"),
+        ).where(delivery.c.webhook_id == webhook_id, delivery.c.state != State.DELIVERED)
+    ).one()
+    last = page(conn, webhook_id, None, None, 1)
+    return Tally(row.pending, row.dead, last[0] if last else None)
 
 
 # Lists go without the notices: a page of them would be megabytes.

@@ -59,5 +59,8 @@ def _environment() -> Environment:
         iso=words.iso,
         p_value=words.p_value,
         plain=words.plain,
+        event=words.EVENTS.__getitem__,
+        delivery=words.DELIVERIES.__getitem__,
+        shape=words.SHAPES.__getitem__,
     )
     return made

@@ -18,9 +18,32 @@ PLAIN = {
     "shift": "shift",
     "assumption": "model behaves differently",
     "ingest_stopped": "predictions stopped",
+    "chi2": "chi-square of predicted labels",
+    "ks": "Kolmogorov–Smirnov",
+    "mmd": "MMD of softmax rows",
+    "combined": "means of softmax rows",
     "label_shift_consistent": "a changed label mix explains it",
     "label_shift_doubtful": "doubtful",
     "untestable": "cannot be checked without softmax rows",
+}
+
+# What happens to alarms and to what is told of them.
+EVENTS = {
+    "alarm.pending": "first sign",
+    "alarm.firing": "alarm raised",
+    "alarm.acknowledged": "acknowledged",
+    "alarm.revised": "changed",
+    "alarm.resolved": "over",
+    "test": "test",
+}
+DELIVERIES = {"pending": "pending", "delivered": "delivered", "dead": "given up"}
+SHAPES = {
+    "standard": "Standard Webhooks (a program of yours)",
+    "cloudevents": "CloudEvents",
+    "slack": "Slack",
+    "pagerduty": "PagerDuty",
+    "teams": "Microsoft Teams",
+    "alertmanager": "Prometheus Alertmanager",
 }
 
 
@@ -129,3 +152,26 @@ def plain(word: str | None) -> str:
     ('not label shift', 'firing')
     """
     return UNKNOWN if word is None else PLAIN.get(word, word.replace("_", " "))
+
+
+def once_in(seconds: float) -> str:
+    """How seldom something is, in a unit that can be imagined.
+
+    >>> [once_in(days * 86400.0) for days in (1.0, 30.0, 800.0, 4e5)]
+    ['once in 24 hours', 'once in 30 days', 'once in 2 years', 'once in 1,100 years']
+    >>> once_in(1e15)
+    'once in more than a million years'
+    """
+    for size, unit in ((_YEAR, "years"), (86400.0, "days"), (3600.0, "hours")):
+        if seconds >= 2.0 * size:
+            return f"once in {_rounded(seconds / size)} {unit}"
+    return f"once in {max(seconds / 60.0, 1.0):.0f} minutes"
+
+
+_YEAR = 365.25 * 86400.0
+
+
+def _rounded(value: float) -> str:
+    if value >= 1e6:
+        return "more than a million"
+    return f"{float(f'{value:.2g}'):,.0f}"
