@@ -17,6 +17,8 @@ from app.api.alarms import (
 )
 from app.api.deps import Conn, Now
 from app.api.pages.base import (
+    NOTHING_TYPED,
+    NOTHING_WRONG,
     Changing,
     Form,
     Looking,
@@ -162,15 +164,15 @@ def _page(
     now: datetime,
     *,
     done: str = "",
-    wrong: Wrong | None = None,
-    typed: Form | None = None,
+    wrong: Wrong = NOTHING_WRONG,
+    typed: Form = NOTHING_TYPED,
 ) -> Response:
     alarm = found.alarm
     covering = [one for one in silences.current(conn, now) if one.covers(found.model, alarm, now)]
     return shown(
         "alarm.html",
         visitor,
-        422 if wrong else 200,
+        422 if wrong.by_field else 200,
         model=found.model,
         alarm=alarm,
         story=web.story(alarm, found.model, models.get(conn, found.model).settings.pane),
@@ -180,6 +182,6 @@ def _page(
         silences=covering,
         lengths=list(LENGTHS),
         done=web.DONE.get(done),
-        wrong=wrong.by_field if wrong else {},
-        typed=typed or Form({}),
+        wrong=wrong,
+        typed=typed,
     )

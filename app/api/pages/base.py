@@ -202,6 +202,12 @@ class Wrong:
 
     by_field: Mapping[str, str]
 
+    def of(self, name: str) -> str | None:
+        return self.by_field.get(name)
+
+
+NOTHING_WRONG, NOTHING_TYPED = Wrong({}), Form({})
+
 
 def checked(kind: type[Body], values: Mapping[str, Any]) -> Body | Wrong:
     """The same body that the API would have read, or what is wrong with it."""

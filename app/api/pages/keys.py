@@ -1,6 +1,5 @@
 """Keys: make, list, revoke. Whoever makes the first one is signed in with it."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -9,6 +8,8 @@ from app.api.deps import Conn, Now, Services, services
 from app.api.keys import KeyBody, KeyId, ended, made
 from app.api.pages import sign_in
 from app.api.pages.base import (
+    NOTHING_TYPED,
+    NOTHING_WRONG,
     Changing,
     Form,
     PageRoute,
@@ -44,9 +45,9 @@ def make_key(visitor: Changing, form: Typed, now: Now, request: Request) -> Resp
     with own.database.begin() as conn:
         first = _is_first(conn, own)
         if isinstance(body, Wrong):
-            return _list(conn, visitor, own, wrong=body.by_field, typed=form)
+            return _list(conn, visitor, own, wrong=body, typed=form)
         if web.locks_out(first, body.scopes) and form.one("anyway") is None:
-            return _list(conn, visitor, own, wrong={"anyway": web.LOCKED_OUT}, typed=form)
+            return _list(conn, visitor, own, wrong=Wrong({"anyway": web.LOCKED_OUT}), typed=form)
     key, secret = made(own, body, now)
     signs_in = first and key.allows(Scope.READ)
     response = shown(
@@ -81,18 +82,18 @@ def _list(
     own: Services,
     *,
     done: str = "",
-    wrong: Mapping[str, str] | None = None,
-    typed: Form | None = None,
+    wrong: Wrong = NOTHING_WRONG,
+    typed: Form = NOTHING_TYPED,
 ) -> Response:
     return shown(
         "keys.html",
         visitor,
-        422 if wrong else 200,
+        422 if wrong.by_field else 200,
         rows=web.rows(keys.all_keys(conn), visitor.key_id),
         first=_is_first(conn, own),
         open=own.settings.auth == "off",
         scopes=web.SCOPES,
         done=web.DONE.get(done),
-        wrong=wrong or {},
-        typed=typed or Form({}),
+        wrong=wrong,
+        typed=typed,
     )

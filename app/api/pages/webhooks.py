@@ -1,6 +1,5 @@
 """Webhooks: who is told of alarms, what became of each notice, and buttons for both."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -8,6 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api import paging
 from app.api.deps import Conn, Now, services
 from app.api.pages.base import (
+    NOTHING_TYPED,
+    NOTHING_WRONG,
     Admin,
     Changing,
     Form,
@@ -57,11 +58,11 @@ def make_webhook(
         },
     )
     if isinstance(body, Wrong):
-        return _list(conn, visitor, None, wrong=body.by_field, typed=form)
+        return _list(conn, visitor, None, wrong=body, typed=form)
     try:
         found = made(conn, body, services(request).settings, now)
     except InvalidInput as error:
-        return _list(conn, visitor, None, wrong={"url": str(error)}, typed=form)
+        return _list(conn, visitor, None, wrong=Wrong({"url": str(error)}), typed=form)
     return _secret(visitor, WebhookView.of(found), found.secret, 201)
 
 
@@ -134,8 +135,8 @@ def _list(
     cursor: str | None,
     *,
     done: str = "",
-    wrong: Mapping[str, str] | None = None,
-    typed: Form | None = None,
+    wrong: Wrong = NOTHING_WRONG,
+    typed: Form = NOTHING_TYPED,
 ) -> Response:
     found = webhooks.page(conn, paging.number_in(cursor), PER_PAGE + 1)
     rows: list[Any] = [
@@ -144,15 +145,15 @@ def _list(
     return shown(
         "webhooks.html",
         visitor,
-        422 if wrong else 200,
+        422 if wrong.by_field else 200,
         rows=rows,
         next=paging.by_number(found[PER_PAGE - 1].id) if len(found) > PER_PAGE else None,
         is_first=cursor is None,
         shapes=list(Shape),
         events=[event for event in Event if event is not Event.TEST],
         done=DONE.get(done),
-        wrong=wrong or {},
-        typed=typed or Form({}),
+        wrong=wrong,
+        typed=typed,
     )
 
 
