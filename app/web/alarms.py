@@ -151,12 +151,12 @@ def sure(evidence: Mapping[str, Any], pane: timedelta) -> str | None:
     if evidence.get("statistic") is None:
         return None
     found, needed = (
-        words.once_in(exp(min(evidence[name], 700.0)) * pane.total_seconds())
+        words.span(exp(min(evidence[name], 700.0)) * pane.total_seconds())
         for name in ("statistic", "threshold")
     )
     return (
-        f"Had nothing changed, evidence as strong as this would come up about {found}, "
-        f"or less often. An alarm takes {needed}."
+        f"Had nothing changed, evidence this strong would come up at most once in {found}; "
+        f"once in {needed} is enough for an alarm."
     )
 
 
@@ -165,7 +165,7 @@ def size(alarm: Alarm) -> str | None:
     if alarm.kind is not AlarmKind.SHIFT or _verdict(alarm) is Verdict.NOT_LABEL_SHIFT:
         return None
     if effect is None:
-        return "How large it is cannot be said: the reference cannot tell its labels apart."
+        return "How large it is cannot be said: the reference does not tell its labels apart."
     return (
         f"About {words.percent(effect)} of all records have another label than the reference's mix "
         f"would give them: {_SEVERITIES[alarm.severity]}."

@@ -154,24 +154,18 @@ def plain(word: str | None) -> str:
     return UNKNOWN if word is None else PLAIN.get(word, word.replace("_", " "))
 
 
-def once_in(seconds: float) -> str:
-    """How seldom something is, in a unit that can be imagined.
+def span(seconds: float) -> str:
+    """A time, however long, in a unit that can be imagined; a million years stand for all beyond.
 
-    >>> [once_in(days * 86400.0) for days in (1.0, 30.0, 800.0, 4e5)]
-    ['once in 24 hours', 'once in 30 days', 'once in 2 years', 'once in 1,100 years']
-    >>> once_in(1e15)
-    'once in more than a million years'
+    >>> [span(days * 86400.0) for days in (1.0, 30.0, 800.0, 4e5, 1e12)]
+    ['24 hours', '30 days', '2 years', '1,100 years', 'a million years']
     """
     for size, unit in ((_YEAR, "years"), (86400.0, "days"), (3600.0, "hours")):
         if seconds >= 2.0 * size:
-            return f"once in {_rounded(seconds / size)} {unit}"
-    return f"once in {max(seconds / 60.0, 1.0):.0f} minutes"
+            amount = seconds / size
+            # Two digits are all that can be said of how seldom something is.
+            return "a million years" if amount >= 1e6 else f"{float(f'{amount:.2g}'):,.0f} {unit}"
+    return f"{max(seconds / 60.0, 1.0):.0f} minutes"
 
 
 _YEAR = 365.25 * 86400.0
-
-
-def _rounded(value: float) -> str:
-    if value >= 1e6:
-        return "more than a million"
-    return f"{float(f'{value:.2g}'):,.0f}"
