@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AwareDatetime, BaseModel, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, StringConstraints, model_validator
 
 from app.api import paging
 from app.api.deps import Admin, Caller, Conn, Now, Reader, json_body, services
 from app.api.openapi import body_of
-from app.api.schemas import Label, Moment, Slug, Strict
+from app.api.schemas import Label, Moment, Slug, Strict, storable
 from app.domain import alarm as domain
 from app.domain.alarm import AlarmKind, AlarmState, Severity, Silence
 from app.domain.verdict import Verdict
@@ -27,7 +27,7 @@ LONGEST_SILENCE = timedelta(days=366)
 AlarmId = Annotated[int, Path(ge=0, lt=2**63)]
 SilenceId = Annotated[int, Path(ge=0, lt=2**31)]
 Person = Annotated[Label, StringConstraints(max_length=200)]
-Words = Annotated[str, StringConstraints(max_length=2000)]
+Words = Annotated[str, StringConstraints(max_length=2000), AfterValidator(storable)]
 
 
 class AlarmView(BaseModel):

@@ -9,13 +9,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from app.api import bodies
 from app.api.auth import SAFE
 from app.api.deps import services
 from app.api.errors import problem_of
+from app.api.schemas import storable
 from app.errors import AppError, Forbidden, Unauthenticated
 from app.storage.keys import ApiKey, Scope
 from app.web import render
@@ -232,6 +233,8 @@ def back_to(path: str) -> Response:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
 
+# A part of a name to look for.
+Search = Annotated[str, AfterValidator(storable)]
 Typed = Annotated[Form, Depends(read_form)]
 Looking = Annotated[Visitor, Depends(visiting(Scope.READ))]
 Admin = Depends(visiting(Scope.ADMIN))

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
@@ -33,6 +34,11 @@ def sign_in(client: TestClient, secret: str, **fields: str) -> Response:
 
 def signed_in(client: TestClient, database: Database, *scopes: Scope, name: str = "ada") -> str:
     secret = key(database, *scopes, name=name)
-    client.app.state.services.gate.forget()  # type: ignore[attr-defined]
+    app = client.app
+    assert isinstance(app, FastAPI)
+    app.state.services.gate.forget()
+    # Sessions go by the real clock, whatever time the test plays in.
+    played, app.dependency_overrides = app.dependency_overrides, {}
     assert sign_in(client, secret).status_code == 303
+    app.dependency_overrides = played
     return secret
