@@ -1,5 +1,6 @@
 """The pages of alarms: what they say, and what their buttons do."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -307,6 +308,19 @@ def test_a_note_that_cannot_be_stored_is_refused(
     answer = post(client, f"{path(database)}/acknowledge", {"note": "a\x00b"})
 
     assert answer.status_code == 422
+    assert the_alarm(database).state is AlarmState.FIRING
+
+
+@pytest.mark.parametrize("note", ["a\x00b", "\ud800"])
+def test_neither_is_it_taken_through_the_api(
+    client: TestClient, database: Database, shifted: Life, note: str
+) -> None:
+    content = json.dumps({"note": note})
+    headers = {"content-type": "application/json"}
+
+    answer = client.post(f"/v1{path(database)}/acknowledge", content=content, headers=headers)
+
+    assert answer.status_code in (400, 422)
     assert the_alarm(database).state is AlarmState.FIRING
 
 
