@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow tools check format lock clean
+.PHONY: help run test test-slow tools check format lock secrets image clean dashboards
 
 PYTHON ?= python3
 VENV := .venv
@@ -45,11 +45,22 @@ format: $(VENV)/dev.stamp ## Mend what can be mended by a tool
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+dashboards: $(VENV)/dev.stamp ## Write deploy/grafana/dashboards from the modules beside it
+	@$(BIN)/python -m deploy.grafana.build
+
 lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requirements
 	@$(PIP) uv
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build -o requirements.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build --group dev -c requirements.txt -o requirements-dev.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group browser -c requirements-dev.txt -o requirements-browser.txt
+
+secrets: ## Random secrets for docker-compose.yml; those that are there stay
+	@sh deploy/compose/make-secrets
+
+image: ## Build the container image shiftwatch:local
+	docker build --tag shiftwatch:local \
+	  --build-arg VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' app/__init__.py) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) .
 
 clean: ## Remove the environment and caches; the data directory stays
 	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,8 @@
 """The commands."""
 
 import argparse
+import http.client
+import ipaddress
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,9 @@ from app.storage.db import Database
 from app.storage.embedded import Embedded, EmbeddedError
 from app.storage.keys import Scope
 
+# Shorter than what orchestrators allow for a check, so that it is us who say what is wrong.
+HEALTHY_SECONDS = 4.0
+
 Command = Callable[[Settings, argparse.Namespace], None]
 
 
@@ -25,11 +30,11 @@ class Refused(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
     try:
         settings = Settings.from_env(os.environ, **given)
-        logs.configure(settings.log_level)
+        logs.configure(settings.log_level, settings.log_format)
         options.run(settings, options)
     except BadSettings as error:
         return _fail(f"the settings cannot be used:\n{error}", 2)
@@ -43,18 +48,22 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
         prog="shiftwatch", description="Label-shift monitoring for deployed classifiers."
     )
-    parser.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    found.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
     _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
+    _add(commands, "prune", _prune, "forget what is too old, as every worker does by the hour")
     _add_key_commands(commands.add_parser("key", help="who may use the service"))
-    return parser
+    healthy = _add(commands, "healthy", _healthy, "whether the process on a port answers well")
+    healthy.add_argument("--port", type=int, help="port of the API (8000) or of a worker")
+    healthy.add_argument("--path", default="/livez", help="what to ask for (/livez)")
+    return found
 
 
 def _add(commands: Any, name: str, run: Command, help: str) -> argparse.ArgumentParser:
@@ -77,6 +86,11 @@ def _add_key_commands(parser: argparse.ArgumentParser) -> None:
         "--scope", action="append", required=True, choices=[scope.value for scope in Scope]
     )
     create.add_argument("--name", default="unnamed", help="to tell keys apart")
+    create.add_argument(
+        "--secret-file",
+        type=Path,
+        help="take the secret from there and print none; the same again changes nothing",
+    )
     _add(commands, "list", _list_keys, "show all keys, without their secrets")
     revoke = _add(commands, "revoke", _revoke_key, "end a key for good")
     revoke.add_argument("id", type=int)
@@ -127,13 +141,43 @@ def _migrate(settings: Settings, _: argparse.Namespace) -> None:
             print(f"the schema is at {schema.current(conn)}")
 
 
+def _prune(settings: Settings, _: argparse.Namespace) -> None:
+    from app import prune  # takes as long to load as the worker
+
+    with _database(settings) as database:
+        with database.begin() as conn:
+            if not schema.at_head(conn):
+                raise Refused("the database is not at the schema of this release: `migrate` first")
+        report = prune.prune(database, settings, datetime.now(UTC))
+    for one in report.purged:
+        print(f"{one.partition or one.table}\t{one.rows} rows")
+    if not report.purged:
+        print("nothing was too old")
+    if report.failed:
+        raise Refused(f"could not be pruned now: {', '.join(report.failed)}")
+
+
 def _create_key(settings: Settings, options: argparse.Namespace) -> None:
+    scopes = [Scope(scope) for scope in options.scope]
+    given = None if options.secret_file is None else _secret(options.secret_file)
     with _database(settings) as database:
         schema.upgrade(database)
         with database.begin() as conn:
-            scopes = [Scope(scope) for scope in options.scope]
-            _, secret = keys.create(conn, options.name, scopes, datetime.now(UTC))
-    print(secret)
+            if given is None:
+                _, answer = keys.create(conn, options.name, scopes, datetime.now(UTC))
+            else:
+                key, new = keys.adopt(conn, options.name, scopes, given, datetime.now(UTC))
+                answer = f"key {key.id} ({key.name}) {'is made' if new else 'was there already'}"
+    print(answer)
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise Refused(f"cannot read the secret in {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"cannot read the secret in {path}: not UTF-8") from None
 
 
 def _list_keys(settings: Settings, _: argparse.Namespace) -> None:
@@ -147,6 +191,35 @@ def _revoke_key(settings: Settings, options: argparse.Namespace) -> None:
     with _database(settings) as database, database.begin() as conn:
         key = keys.revoke(conn, options.id, datetime.now(UTC))
         print(f"key {key.id} ({key.name}) is revoked")
+
+
+def _healthy(settings: Settings, options: argparse.Namespace) -> None:
+    # No client that would heed a proxy: the process is on this machine.
+    host = _reachable(settings.host)
+    place = f"{host} port {settings.port}, {options.path}"
+    connection = http.client.HTTPConnection(host, settings.port, timeout=HEALTHY_SECONDS)
+    try:
+        connection.request("GET", options.path)
+        answer = connection.getresponse()
+        body = answer.read().decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        raise Refused(f"{place}: no answer: {error}") from None
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Refused(f"{place}: {answer.status} {body}")
+    print(f"{place}: {body}")
+
+
+def _reachable(host: str) -> str:
+    """Where a process that listens on `host` is reached from its own machine."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class Settings(BaseModel):
     )
     keep_rollups_days: int = Field(default=400, ge=1, description="how long these blocks are kept")
     keep_evaluations_days: int = Field(
-        default=90, ge=1, description="how long the history of estimates is kept"
+        default=31, ge=1, description="how long the history of estimates is kept"
     )
     keep_predictions_days: int = Field(
         default=31, ge=1, description="how long single predictions are kept (`keep_ids`)"
@@ -115,6 +115,13 @@ class Settings(BaseModel):
         if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
             raise ValueError("must start with postgresql://")
         return SecretStr(f"postgresql+psycopg://{rest}")
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value
 
     @property
     def root_url(self) -> str:

@@ -18,17 +18,19 @@ from ipaddress import ip_address
 
 import httpx
 from anyio import to_thread
+from structlog.contextvars import bind_contextvars
 
-from app import __version__, metrics
+from app import __version__, metrics, tracing
 from app.config import Settings
 from app.domain import notice
 from app.domain.address import Reach, literal, refused
 from app.domain.notice import Shaped
+from app.logs import logger
 from app.storage import deliveries, keys
 from app.storage.db import Database
 from app.storage.deliveries import Claimed, Delivered, GaveUp, Outcome, RetryAt
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 # httpx tells every address that it calls, and that of a chat is a secret.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -98,15 +100,17 @@ def deliver_next(
         allowed = reach(settings, any_key=bool(keys.all_keys(conn)))
     if claimed is None:
         return False
-    try:
-        said = send(claimed, allowed, now)
-    except Exception:
-        # What we cannot send must not come up again at once, and not for ever.
-        _settle(
-            database, claimed, NoAnswer("a bug of the service; its log has more"), clock, chance
-        )
-        raise
-    _settle(database, claimed, said, clock, chance)
+    bind_contextvars(delivery=claimed.id, webhook=claimed.webhook.id, **_model(claimed))
+    with _span(claimed):
+        try:
+            said = send(claimed, allowed, now)
+        except Exception:
+            # What we cannot send must not come up again at once, and not for ever.
+            _settle(
+                database, claimed, NoAnswer("a bug of the service; its log has more"), clock, chance
+            )
+            raise
+        _settle(database, claimed, said, clock, chance)
     return True
 
 
@@ -123,15 +127,30 @@ def _settle(
         ours = deliveries.settle(conn, claimed, found, now)
     metrics.DELIVERIES.labels(claimed.webhook.shape.value, OUTCOMES[type(found)]).inc()
     log.info(
-        "delivery id=%d webhook=%d event=%s attempt=%d outcome=%s status=%s ours=%s",
-        claimed.id,
-        claimed.webhook.id,
-        claimed.event.value,
-        claimed.attempts,
-        type(found).__name__,
-        found.status_code,
-        ours,
+        "delivery",
+        notice=claimed.event.value,
+        attempt=claimed.attempts,
+        outcome=type(found).__name__,
+        status=found.status_code,
+        ours=ours,
     )
+
+
+def _model(claimed: Claimed) -> dict[str, str]:
+    """The model that the notice is about; a trial is about none."""
+    alarm = claimed.notice.get("data", {}).get("alarm")
+    return {} if alarm is None else {"model": alarm["model"]}
+
+
+def _span(claimed: Claimed) -> tracing.Span:
+    of = [] if claimed.trace is None else [claimed.trace]
+    about = {
+        "shiftwatch.delivery": claimed.id,
+        "shiftwatch.webhook": claimed.webhook.id,
+        "shiftwatch.notice": claimed.event.value,
+        "shiftwatch.attempt": claimed.attempts,
+    }
+    return tracing.span("deliver", of, "client", about)
 
 
 # What an answer means.
@@ -326,7 +345,7 @@ def _headers(claimed: Claimed, made: Shaped, now: datetime) -> dict[str, str]:
         notice.signature(secret, claimed.message_id, timestamp, made.body)
         for secret in claimed.webhook.secrets(now)
     ]
-    return {
+    headers = {
         "webhook-id": claimed.message_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": " ".join(signatures),
@@ -334,6 +353,8 @@ def _headers(claimed: Claimed, made: Shaped, now: datetime) -> dict[str, str]:
         "user-agent": f"shiftwatch/{__version__}",
         "accept-encoding": "identity",
     }
+    trace = tracing.current()
+    return headers if trace is None else {**headers, "traceparent": trace}
 
 
 async def _beginning(response: httpx.Response) -> str:

@@ -6,7 +6,6 @@ in its main thread, because the kernel ends a child when the thread that started
 that dies is started again; when the parent dies, all die.
 """
 
-import logging
 import os
 import signal
 import subprocess
@@ -17,10 +16,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 from app.config import PREFIX, Settings
+from app.logs import logger
 from app.processes import ends_with_parent
 from app.storage.embedded import Embedded
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LOOK_SECONDS = 0.1
 # A child that ends sooner was never well: a port in use, a setting that cannot be.
@@ -87,7 +87,7 @@ class Child:
         if not self.has_lived:
             raise SystemExit(code if code > 0 else 1)
         if age >= self.pause:
-            log.error("child died, starting it again command=%s code=%d", self.command[0], code)
+            log.error("child died, starting it again", command=self.command[0], code=code)
             self.pause = min(2 * self.pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             self.start()
 
@@ -96,7 +96,7 @@ class Child:
         try:
             self.process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            log.error("child does not stop, killing it command=%s", self.command[0])
+            log.error("child does not stop, killing it", command=self.command[0])
             self.process.kill()
             self.process.wait()
 

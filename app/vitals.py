@@ -3,7 +3,6 @@
 It answers nothing that is about a model, so it asks nobody for a key.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,9 +10,10 @@ from socket import AF_INET6
 
 from prometheus_client.exposition import choose_encoder
 
+from app.logs import logger
 from app.metrics import REGISTRY
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # What is wrong with the process; None if nothing is.
 Ailment = Callable[[], str | None]
@@ -63,7 +63,7 @@ def serve(host: str, port: int, ailment: Ailment) -> Callable[[], None]:
     """Answer in the background; returns what ends it."""
     server = _Server(host, port, ailment)
     threading.Thread(target=server.serve_forever, name="vitals", daemon=True).start()
-    log.info("vitals are served host=%s port=%d", host, server.server_port)
+    log.info("vitals are served", host=host, port=server.server_port)
 
     def stop() -> None:
         server.shutdown()

@@ -1,28 +1,30 @@
 """The worker: call the verbs until told to stop.
 
-One thread evaluates and a few deliver, because a receiver may take its time. Being told by the
-database what became due only shortens the wait; asking every so often is what it rests on. Any
-number of workers share the work.
+One thread evaluates and a few deliver, because a receiver may take its time; one forgets what is
+too old, now and then. Being told by the database what became due only shortens the wait; asking
+every so often is what it rests on. Any number of workers share the work.
 """
 
-import logging
 import signal
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from app import deliver, vitals
+from structlog.contextvars import clear_contextvars
+
+from app import deliver, prune, tracing, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
 from app.evaluate.due import Worker
+from app.logs import logger
 from app.storage import schema
 from app.storage.db import Database
 from app.storage.listen import listen
 from app.storage.models import CHANNEL
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 POLL_SECONDS = 0.5
 # After the database went away, or a surprise.
@@ -30,6 +32,9 @@ PAUSE_SECONDS = 1.0
 DELIVERERS = 4
 # A step that takes longer is stuck: far more than a lease, or a receiver's patience.
 STUCK_SECONDS = 300.0
+# Not at once: whoever restarts a worker has other worries.
+FIRST_PRUNE_SECONDS = 60.0
+PRUNE_EVERY_SECONDS = 3600.0
 # What is under way gets this long to finish when we are told to stop.
 GRACE_SECONDS = 25.0
 
@@ -64,6 +69,8 @@ class Loops:
 
         self._threads = [
             threading.Thread(target=self._listen, name="listen", daemon=True),
+            # A daemon: what it has under way may take long, and can be begun again.
+            threading.Thread(target=self._prune, name="prune", daemon=True),
             threading.Thread(target=self._loop, args=[evaluate_next, self._due], name="evaluate"),
             *(
                 threading.Thread(target=self._loop, args=[deliver_next, self._queued], name=name)
@@ -86,10 +93,10 @@ class Loops:
             with self._database.begin() as conn:
                 ready, current = schema.at_head(conn), schema.current(conn)
         except Unavailable as error:
-            log.warning("waiting for the database error=%s", error)
+            log.warning("waiting for the database", error=str(error))
             return False
         if not ready:
-            log.warning("waiting for `shiftwatch migrate` at=%s wanted=%s", current, schema.head())
+            log.warning("waiting for `shiftwatch migrate`", at=current, wanted=schema.head())
         return ready
 
     def stop(self) -> None:
@@ -120,20 +127,33 @@ class Loops:
 
     def _loop(self, step: Callable[[], bool], wake: threading.Event) -> None:
         while not self._stop.is_set():
+            # What the step before was about is still known, for the line that tells of its failure.
+            clear_contextvars()
             self._steps[threading.current_thread().name] = time.monotonic()
             try:
                 worked = step()
             except Unavailable as error:
-                log.warning("cannot work, trying again error=%s", error)
+                log.warning("cannot work, trying again", error=str(error))
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             except Exception:
-                log.exception("step failed")
+                log.exception("step failed", thread=threading.current_thread().name)
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             if not worked:
                 wake.wait(POLL_SECONDS)
                 wake.clear()
+
+    def _prune(self) -> None:
+        pause = FIRST_PRUNE_SECONDS
+        while not self._stop.wait(pause):
+            pause = PRUNE_EVERY_SECONDS
+            try:
+                prune.prune(self._database, self._settings, now())
+            except Unavailable as error:
+                log.warning("cannot prune, trying again later", error=str(error))
+            except Exception:
+                log.exception("pruning failed")
 
     def _listen(self) -> None:
         while not self._stop.is_set():
@@ -145,6 +165,7 @@ class Loops:
 
 def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
+    tracing.start(settings, "worker")
     loops = Loops(settings, database)
     if settings.worker_port is not None:
         vitals.serve(settings.host, settings.worker_port, loops.ailment)
@@ -153,3 +174,4 @@ def run(settings: Settings, database: Database) -> None:
     loops.start()
     loops.wait()
     loops.stop()
+    tracing.stop()

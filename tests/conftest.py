@@ -1,15 +1,22 @@
 """A real PostgreSQL for every test that wants one: the embedded one, started once."""
 
+import io
 import itertools
+import json
+import logging
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
+from structlog.contextvars import clear_contextvars
 
+from app import logs
 from app.api.app import create_app
 from app.config import Settings
 from app.storage import schema
@@ -111,3 +118,41 @@ def client(database: Database) -> Iterator[TestClient]:
         create_app(Settings(), database), base_url="http://localhost", raise_server_exceptions=False
     ) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def about_nothing() -> None:
+    """A step of the worker leaves behind what its lines were about; the loop clears it away."""
+    clear_contextvars()
+
+
+@dataclass(frozen=True)
+class Written:
+    """The log of this process, as the service would write it."""
+
+    stream: io.StringIO = field(default_factory=io.StringIO)
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    """Everything that is logged, at any level."""
+    found = Written()
+    handler = logs.handler("json", found.stream)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.DEBUG)
+    root.addHandler(handler)
+    yield found
+    root.removeHandler(handler)
+    root.setLevel(level)

@@ -61,6 +61,11 @@ def test_another_database_is_refused(url: str) -> None:
     assert "SHIFTWATCH_DATABASE_URL" in message({"SHIFTWATCH_DATABASE_URL": url})
 
 
+@pytest.mark.parametrize("url", ["collector:4318", "grpc://collector:4317", ""])
+def test_traces_go_by_http(url: str) -> None:
+    assert "must start with http" in message({"SHIFTWATCH_OTLP_ENDPOINT": url})
+
+
 def test_a_value_can_be_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "url").write_text(f"{URL}\n")
 

@@ -34,10 +34,12 @@ from app.deliver import (
 )
 from app.domain.address import Reach, refused
 from app.domain.notice import Event, Shape, new_secret
+from app.logs import logger
 from app.storage import deliveries, keys, webhooks
 from app.storage.db import Database
 from app.storage.deliveries import Claimed, Delivered, GaveUp, RetryAt, State
 from app.storage.webhooks import Webhook
+from tests.conftest import Written
 from tests.factories import NOW
 
 PUBLIC_ADDRESS = "93.184.216.34"
@@ -971,9 +973,8 @@ def test_with_the_first_key_the_doors_to_this_machine_close(database: Database) 
 
 
 def test_what_is_delivered_is_logged_without_its_address(
-    database: Database, caplog: pytest.LogCaptureFixture
+    database: Database, written: Written
 ) -> None:
-    caplog.set_level(logging.INFO)
     made = queued(database, "https://hooks.example/services/T0KEN")
     far = Far(httpx.Response(200))
 
@@ -984,6 +985,24 @@ def test_what_is_delivered_is_logged_without_its_address(
         clock_at(NOW),
     )
 
-    assert f"delivery id={made} " in caplog.text
-    assert "outcome=Delivered status=200" in caplog.text
-    assert "T0KEN" not in caplog.text
+    (line,) = written.of("delivery")
+    assert (line["delivery"], line["outcome"], line["status"]) == (made, "Delivered", 200)
+    assert "T0KEN" not in written.text
+
+
+def test_the_line_about_what_could_not_be_sent_says_which_delivery_it_was(
+    database: Database, written: Written
+) -> None:
+    def broken(*_: Any) -> Answer:
+        raise RuntimeError("a bug")
+
+    made = queued(database)
+    with pytest.raises(RuntimeError):
+        deliver_next(database, LOCAL, broken, clock_at(NOW))
+
+    # As the worker's loop does, which catches it.
+    logger(__name__).error("step failed")
+
+    (line,) = written.of("step failed")
+    assert line["delivery"] == made
+    assert line["webhook"] == state_of(database, made).webhook_id

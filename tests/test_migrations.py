@@ -6,19 +6,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Integer, MetaData, text
 from sqlalchemy.exc import IntegrityError
 
+from app.domain.notice import Event, Shape
 from app.stats import moments
-from app.storage import partitions, postgres_binaries, schema
+from app.storage import deliveries, partitions, postgres_binaries, schema, webhooks
 from app.storage.db import Connection, Database
 from app.storage.embedded import Embedded
 from app.storage.tables import metadata
@@ -70,10 +73,19 @@ def empty(server_url: str) -> Iterator[str]:
     admin(server_url, "DROP DATABASE empty_for_migrations WITH (FORCE)")
 
 
+PARTITIONS = "SELECT relname FROM pg_class WHERE relispartition"
+
+
 def differences(database: Database, wanted: MetaData) -> list[Any]:
     with database.begin() as conn:
+        partition = {row[0] for row in rows(conn, PARTITIONS)}
         context = MigrationContext.configure(
-            conn, opts={"compare_type": True, "compare_server_default": True}
+            conn,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                "include_name": lambda name, kind, _: kind != "table" or name not in partition,
+            },
         )
         return list(compare_metadata(context, wanted))
 
@@ -245,6 +257,106 @@ def test_every_function_is_immutable(migrated: Database) -> None:
         ("merged_code_counts", "i"),
         ("merged_codes", "i"),
     ]
+
+
+@pytest.fixture
+def before_retention(any_server: str) -> Iterator[Database]:
+    """A database of the release that had deliveries in one table."""
+    admin(any_server, "CREATE DATABASE before_retention")
+    database = Database(in_database(any_server, "before_retention"))
+    migrate_to(database, "0003")
+    yield database
+    database.close()
+    admin(any_server, "DROP DATABASE before_retention WITH (FORCE)")
+
+
+def migrate_to(database: Database, revision: str) -> None:
+    with database.connect() as conn:
+        config = schema._config()
+        config.attributes["connection"] = conn
+        command.upgrade(config, revision)
+        conn.commit()
+
+
+# As the previous release does it.
+QUEUE = text(
+    "INSERT INTO delivery (webhook_id, event, message_id, notice, state, created_at, due_at)"
+    " SELECT webhook.id, 'test', 'msg', '{}', :state, :at, :at FROM webhook RETURNING id"
+)
+
+
+def queue(database: Database, at: datetime, state: str = "pending") -> int:
+    with database.begin() as conn:
+        found: int = conn.execute(QUEUE, {"at": at, "state": state}).scalar_one()
+    return found
+
+
+def test_deliveries_are_kept_when_they_get_partitions(before_retention: Database) -> None:
+    today = datetime.now(UTC)
+    with before_retention.begin() as conn:
+        webhooks.create(conn, "https://a.example", tuple(Event), Shape.STANDARD, today)
+    times = [today - timedelta(days=days) for days in (900, 40, 1)]
+    old = [queue(before_retention, at) for at in times]
+
+    schema.upgrade(before_retention)
+
+    new = [queue(before_retention, today + timedelta(days=days)) for days in (0, 31, 120)]
+    assert sorted([*old, *new]) == [*old, *new]
+    with before_retention.begin() as conn:
+        owner = webhooks.page(conn, None, 1)[0]
+        found = [one.id for one in deliveries.page(conn, owner.id, None, None, 10)]
+        first = deliveries.claim(conn, today, timedelta(hours=1))
+        first_partition, *_ = partitions.existing(conn, "delivery")
+    assert found == [*old, *new][::-1]
+    assert first is not None
+    assert first.id == old[0]
+    # It begins before anything, so that whose clock is behind finds it too.
+    assert first_partition.name == "delivery_1970_01_01"
+    assert differences(before_retention, metadata) == []
+
+
+def test_deliveries_of_now_and_much_later_find_or_make_their_partition(
+    before_retention: Database,
+) -> None:
+    today = datetime.now(UTC)
+    with before_retention.begin() as conn:
+        webhooks.create(conn, "https://a.example", tuple(Event), Shape.STANDARD, today)
+    queue(before_retention, today)
+    schema.upgrade(before_retention)
+
+    later = [today + timedelta(days=days) for days in (-40, 0, 400)]
+    with before_retention.begin() as conn:
+        queued = [deliveries.queue(conn, {}, Event.TEST, None, at) for at in later]
+
+    assert queued == [1, 1, 1]
+
+
+def test_a_webhook_takes_its_deliveries_with_it(before_retention: Database) -> None:
+    today = datetime.now(UTC)
+    with before_retention.begin() as conn:
+        owner = webhooks.create(conn, "https://a.example", tuple(Event), Shape.STANDARD, today)
+    queue(before_retention, today, "dead")
+    schema.upgrade(before_retention)
+    queue(before_retention, today + timedelta(days=40), "dead")
+
+    with before_retention.begin() as conn:
+        webhooks.forget(conn, owner.id)
+        left = rows(conn, "SELECT count(*) FROM delivery")
+
+    assert left == [(0,)]
+
+
+def test_partitions_are_made_and_dropped_everywhere(migrated: Database) -> None:
+    day = NOW.replace(year=1999)
+    with migrated.begin() as conn:
+        wanted = [partitions.containing(table, day) for table in partitions.SPAN]
+        partitions.ensure(conn, wanted)
+        made = [one for table in partitions.SPAN for one in partitions.existing(conn, table)]
+        for one in wanted:
+            partitions.drop(conn, one)
+        left = [one for table in partitions.SPAN for one in partitions.existing(conn, table)]
+
+    assert {*made} - {*left} == {*wanted}
 
 
 # A row of each table that has arrays, as SQL: two labels everywhere.

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+from app import prune, worker
 from app.config import Settings
+from app.errors import Unavailable
 from app.storage import schema
 from app.storage.db import Database
 from app.worker import Loops
@@ -61,3 +63,35 @@ def test_a_worker_that_waits_can_be_told_to_stop(empty: str) -> None:
     assert not starter.is_alive()
     loops.stop()
     database.close()
+
+
+def test_a_worker_prunes_by_the_hour_whatever_becomes_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker, "FIRST_PRUNE_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "PRUNE_EVERY_SECONDS", 0.01)
+    calls = []
+    done = threading.Event()
+
+    def fail_at_first(*given: object) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            raise ValueError("a surprise")
+        if len(calls) == 2:
+            raise Unavailable("nobody there")
+        done.set()
+
+    monkeypatch.setattr(prune, "prune", fail_at_first)
+    settings = Settings()
+    loops = Loops(settings, database)
+    loops.start()
+
+    pruned = soon(done)
+
+    evaluating = [one for one in loops._threads if one.name == "evaluate" and one.is_alive()]
+    loops.stop()
+    assert pruned
+    assert evaluating
+    assert calls[0][:2] == (database, settings)
+    assert "pruning failed" in caplog.text
+    assert "cannot prune, trying again later" in caplog.text

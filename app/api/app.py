@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from anyio import to_thread
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from app import __version__
+from app import __version__, logs, tracing
 from app.api import (
     alarms,
     corrections,
@@ -66,8 +67,18 @@ class Service(FastAPI):
             return
         with timed(scope):
             send = identified(scope, send)
+            # Never taken back: a request has a task to itself, and the variable ends with it.
+            logs.request.set(scope)
             if not await predictions.serve(self, scope, receive, send):
-                await super().__call__(scope, receive, send)
+                await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except Exception as error:
+            # Starlette raises it once more after it was answered, for servers that log it then.
+            if scope.get("bug") is not error:
+                raise
 
 
 def create_app(settings: Settings, database: Database) -> FastAPI:
@@ -84,6 +95,8 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         # By now no request is taken any more; what waits for its commit still gets it.
         await recorder.stop()
         writer.close()
+        # Here, because uvicorn ends the process by the signal that it got.
+        await to_thread.run_sync(tracing.stop)
 
     app = Service(
         title="Shiftwatch",
@@ -94,6 +107,8 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         # Both of FastAPI's pages fetch their scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        # FastAPI's own traces would not have ingest, and would tell what errors say.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.services = Services(
         settings=settings,

@@ -1,7 +1,6 @@
 """AppError in, RFC 9457 problem details out."""
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -28,8 +27,9 @@ from app.errors import (
     UnsupportedMedia,
     escaped,
 )
+from app.logs import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,8 @@ def _gone(request: Request, _: Exception) -> Response:
 def bug(request: Request, error: Exception) -> Response:
     """What is wrong with us, not with the request: said in the log, and only there."""
     id = request_id(request)
-    log.error("bug request_id=%s path=%s", id, request.url.path, exc_info=error)
+    request.scope["bug"] = error
+    log.error("bug", method=request.method, path=request.url.path, exc_info=error)
     body = {
         "type": "about:blank",
         "title": "Something is wrong with the service, not with the request",

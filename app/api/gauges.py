@@ -5,7 +5,6 @@ written here and not by prometheus_client, which takes 12 microseconds for a sam
 for two hundred models, and as long as that no request is served.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +18,11 @@ from app.domain.evaluation import Known
 from app.domain.fleet import Fleet, OpenAlarm, VersionNow, WindowNow
 from app.domain.verdict import Verdict
 from app.errors import Unavailable
+from app.logs import logger
 from app.storage import fleet
 from app.storage.db import Database
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # Prometheus and a few dashboards ask at the same time; once is enough for all of them.
 REMEMBERED_SECONDS = 5.0
@@ -121,7 +121,7 @@ class Gauges:
             with self._database.begin() as conn:
                 found = fleet.read(conn, now)
         except Unavailable as error:
-            log.warning("models cannot be read for metrics error=%s", error)
+            log.warning("models cannot be read for metrics", error=str(error))
             return False
         except Exception:
             # What this process counts about itself is needed most when something is wrong.

@@ -15,7 +15,7 @@ from app.errors import wrong_parameter
 from app.ingest.reduce import FUTURE_TOLERANCE
 from app.stats import moments
 from app.stats.moments import Sums
-from app.storage import models, panes
+from app.storage import models, rollups
 from app.storage.panes import Pane
 
 router = APIRouter(prefix="/v1/models/{model}/panes", tags=["panes"])
@@ -69,9 +69,14 @@ class SoftView(BaseModel):
 
 
 class PaneView(BaseModel):
-    """All predictions of a version in one slice of time; `counts` are those of every record."""
+    """All predictions of a version in one slice of time; `counts` are those of every record.
+
+    The slice is `length` long: a pane, or a block of 60 panes where it is older than panes are
+    kept; then it has no `codes`.
+    """
 
     start: Moment
+    length: timedelta
     version: str
     n: int
     counts: list[LabelCount]
@@ -83,6 +88,7 @@ class PaneView(BaseModel):
         soft = pane.sums.get("soft")
         return cls(
             start=pane.start,
+            length=pane.panes * model.settings.pane,
             version=pane.version,
             n=int(counts.sum()),
             counts=_counts(counts, model),
@@ -112,7 +118,9 @@ def list_panes(
     begin = start or end - DEFAULT_SPAN
     if begin >= end:
         raise wrong_parameter("from", "must lie before `to`")
-    found = panes.between(conn, owner.id, begin, end, version, paging.time_in(cursor), limit + 1)
+    after = paging.time_in(cursor)
+    span = (owner.settings.pane, begin, end)
+    found = rollups.between(conn, owner.id, *span, version, after, limit + 1)
     last = found[limit - 1] if len(found) > limit else None
     return PanePage(
         items=[PaneView.of(one, owner) for one in found[:limit]],

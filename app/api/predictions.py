@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from app import metrics
+from app import metrics, tracing
 from app.api import bodies, errors
 from app.api.deps import Services, now, services
 from app.api.openapi import body_of, schema_of
@@ -155,7 +155,7 @@ async def _record(
     name = watched.model.name
     for _ in range(MOST_CHANGES):
         try:
-            reduced = await _reduce(columns, watched, skip)
+            reduced = await tracing.around("reduce", _reduce(columns, watched, skip))
         except AppError:
             # A version that we do not know of may be new.
             latest = await own.directory.look_again(name)
@@ -163,7 +163,8 @@ async def _record(
                 raise
             watched = latest
             continue
-        outcome = await own.recorder.record(Submission(reduced, key, fingerprint))
+        submission = Submission(reduced, key, fingerprint, tracing.current())
+        outcome = await tracing.around("record", own.recorder.record(submission))
         match outcome:
             case Receipt():
                 return outcome, reduced

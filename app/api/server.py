@@ -5,7 +5,10 @@ import sys
 import time
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from app import tracing
+from app.api import access, traced
 from app.api.app import create_app
 from app.config import Settings
 from app.errors import Unavailable
@@ -23,8 +26,9 @@ class Exposed(Exception):
 def run(settings: Settings, database: Database) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was taken."""
     refuse_exposure(settings, database)
+    tracing.start(settings, "api")
     config = uvicorn.Config(
-        create_app(settings, database),
+        _watched(create_app(settings, database), settings),
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -41,6 +45,13 @@ def run(settings: Settings, database: Database) -> None:
     sys.setswitchinterval(0.001)
     _collect_less_garbage()
     uvicorn.Server(config).run()
+
+
+def _watched(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """What nobody wants to see costs nothing: it is not there."""
+    if settings.access_log:
+        app = access.logged(app)
+    return traced.traced(app) if tracing.is_on() else app
 
 
 def _collect_less_garbage() -> None:

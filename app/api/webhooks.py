@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from app import deliver
+from app import deliver, tracing
 from app.api import paging
 from app.api.deps import Admin, Conn, Now, Reader, json_body, services
 from app.api.openapi import body_of
@@ -196,7 +196,7 @@ def tried(conn: Connection, webhook_id: int, settings: Settings, now: datetime) 
             "links": _links(settings, webhook_id),
         },
     }
-    return deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now)
+    return deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now, tracing.current())
 
 
 @router.post("/{webhook_id}/rotate", dependencies=[Admin])
@@ -236,7 +236,7 @@ def list_deliveries(
 @deliveries_router.post("/{delivery_id}/replay", dependencies=[Admin], status_code=202)
 def replay_delivery(delivery_id: DeliveryId, conn: Conn, now: Now) -> DeliveryView:
     """Send the same notice again, under the same message id."""
-    return DeliveryView.of(deliveries.replay(conn, delivery_id, now))
+    return DeliveryView.of(deliveries.replay(conn, delivery_id, now, tracing.current()))
 
 
 def _shown(found: Webhook) -> str:

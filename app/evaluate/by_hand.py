@@ -16,9 +16,9 @@ from app.domain.times import of_mark
 from app.domain.verdict import Verdict
 from app.domain.watch import Detectors, Watch
 from app.errors import Conflict, NotFound
-from app.evaluate.look import Evaluator
+from app.evaluate.look import Evaluator, subject
 from app.evaluate.tell import Alarms
-from app.storage import alarms, detectors, models, panes
+from app.storage import alarms, detectors, models, rollups
 from app.storage.alarms import Owned
 from app.storage.db import Connection
 
@@ -93,13 +93,14 @@ class Hands:
                 "of it now takes a new reference"
             )
         span = (of_mark(raised.onset), answer.at + model.settings.pane)
-        seen = panes.counts(self.conn, model.id, alarm.version, *span)
+        stream = subject(self.conn, model, alarm.version).stream
+        parts = rollups.total(self.conn, stream, *span).values()
         look = self.evaluator.span(self.conn, model, alarm.version, *span, answer.at)
         found = look.analysis.labels
         accepted = watching.accept(
             watch,
             self._detectors(model, alarm.version),
-            np.zeros(model.k, dtype=np.int64) if seen is None else seen,
+            sum((part.counts for part in parts), np.zeros(model.k, dtype=np.int64)),
             look.basis.hard.diagnosis.nu if found is None else found.q,
         )
         detectors.put(self.conn, model.id, alarm.version, accepted)

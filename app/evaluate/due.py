@@ -5,14 +5,14 @@ of it becomes true together or not at all. So a worker that dies half-way has do
 it took is there for the next.
 """
 
-import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+from structlog.contextvars import bind_contextvars, unbind_contextvars
 
-from app import metrics
+from app import metrics, tracing
 from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
@@ -29,23 +29,26 @@ from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
 from app.evaluate.step import Step
 from app.evaluate.tell import Alarms
+from app.logs import logger
 from app.storage import (
     arrivals,
     detectors,
     evaluations,
+    horizon,
     models,
     partitions,
     references,
     rollups,
 )
-from app.storage.arrivals import Arrivals
+from app.storage.arrivals import Arrivals, Taken
 from app.storage.db import Connection, Database, Outage
 from app.storage.detectors import Seen
 from app.storage.evaluations import Touched
+from app.storage.horizon import Horizon
 from app.storage.partitions import Partition
 from app.storage.rollups import Keep, Stream
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # A backlog is worked off in portions, so that other models get their turn in between.
 MOST_ARRIVALS = 5000
@@ -91,6 +94,7 @@ class Worker:
         self._left_behind = None
         if model_id is None:
             return False
+        bind_contextvars(model_id=model_id)
         try:
             with metrics.EVALUATION_SECONDS.time(), self.database.begin() as conn:
                 made = self.evaluate(conn, model_id, now)
@@ -102,7 +106,7 @@ class Worker:
             raise
         except Exception:
             metrics.EVALUATIONS.labels("failed").inc()
-            log.exception("evaluation failed model_id=%d", model_id)
+            log.exception("evaluation failed")
             self._known_partitions.clear()
             with self.database.begin() as conn:
                 models.postpone(conn, model_id, now)
@@ -114,34 +118,44 @@ class Worker:
         if locked is None:
             return set()
         model, evaluated_at = locked
-        keep = _keep(conn, model, now)
+        unbind_contextvars("model_id")
+        bind_contextvars(model=model.name)
+        known = horizon.get(conn)
+        keep = _keep(conn, model, known, now)
         made = self._ensure_partitions(conn, model, keep, now)
-        taken, more = arrivals.take(conn, model.id, MOST_ARRIVALS)
+        taken = arrivals.take(conn, model.id, MOST_ARRIVALS)
         step = Step(
             conn,
             model,
             evaluated_at,
-            taken,
+            taken.by_version,
             detectors.seen(conn, model.id),
             evaluations.versions_outdated(conn, model.id),
             Alarms.of(conn, model, self.public_url, now),
             keep,
+            known,
             now,
-            more,
+            taken.more,
         )
+        with _span(model, taken):
+            self._judge(step)
+            log.debug("evaluated", versions=sorted(taken.by_version))
+        return made
+
+    def _judge(self, step: Step) -> None:
+        """Look at all that is live of the model, and note when to look again."""
         # What is left of a backlog may be newer than what was taken of it.
-        timer = None if more else self._step_blind_alarms(step)
+        timer = None if step.more else self._step_blind_alarms(step)
         live = step.live()
         for version in live:
             self._version(step, version, len(live))
-        models.evaluated(conn, model.id, step.due_at(timer, bool(live)), now)
-        return made
+        models.evaluated(step.conn, step.model.id, step.due_at(timer, bool(live)), step.now)
 
     def _version(self, step: Step, version: str, live: int) -> None:
         """Feed the detectors, look at the windows, step the alarms of one version."""
         arl = step.model.settings.alarm.average_run_length(step.pane) * live
         own = self._own_detectors(step.conn, step.model, version, arl)
-        stream = stream_of(step.conn, step.model, version)
+        stream = stream_of(step.conn, step.model, version, step.horizon)
         fresh = step.taken.get(version)
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
@@ -213,6 +227,9 @@ class Worker:
         self, step: Step, subject: Subject, old: Evaluation, window: Window | None
     ) -> Evaluation:
         attention = old.result.attention
+        if old.end <= step.horizon.coarse:
+            # Its panes are gone, and blocks would make another window of it.
+            return old
         # Since when a version has been live may have changed; a window may be there no longer.
         if window is None or window.kind is WindowKind.VERSION:
             span = (old.start, old.end)
@@ -323,16 +340,22 @@ class Worker:
         return missing
 
 
+def _span(model: Model, taken: Taken) -> tracing.Span:
+    """Of the trace of what came last; what came before it is linked."""
+    return tracing.span("evaluate", taken.traces, "consumer", {"shiftwatch.model": model.name})
+
+
 def _none() -> None:
     return None
 
 
-def _keep(conn: Connection, model: Model, now: datetime) -> Keep:
+def _keep(conn: Connection, model: Model, known: Horizon, now: datetime) -> Keep:
     """The blocks of panes that windows will want again, and that have settled."""
     pane = model.settings.pane
     after = now - windows.longest(model.settings.windows) - model.settings.allowed_lateness
     if any(window.kind is WindowKind.VERSION for window in model.settings.windows):
         after = min(after, references.oldest(conn, model) or after)
+    after = max(after, known.forgotten)
     return Keep(after, windows.pane_start(now, pane) - SETTLED_PANES * pane)
 
 

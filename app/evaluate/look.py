@@ -17,8 +17,9 @@ from app.stats import adaptive, analysis, moments
 from app.stats.analysis import Analysis, Basis
 from app.stats.moments import Sums
 from app.stats.reference import Reference
-from app.storage import arrivals, detectors, panes, references, rollups
+from app.storage import arrivals, detectors, horizon, panes, references, rollups
 from app.storage.db import Connection
+from app.storage.horizon import Horizon
 from app.storage.panes import Kind
 from app.storage.rollups import Keep, Stream
 
@@ -167,6 +168,7 @@ class Evaluator:
         attention: Attention | None = None,
     ) -> Look:
         """A look at a span; `attention` is the detectors' at the time, if it is not now."""
+        start, end = rollups.covering(of.stream, start, end)
         found = rollups.total(conn, of.stream, start, end, keep=of.keep)
         basis = self.prepared(conn, of.model, of.version).basis
         sums = comparable(found, of.model.k, basis)
@@ -181,7 +183,7 @@ class Evaluator:
         now: datetime,
         attention: Attention | None,
     ) -> Look:
-        newest = panes.newest(conn, of.model.id, of.version, end, ADAPTIVE_REACH)
+        newest = rollups.newest(conn, of.stream, end, ADAPTIVE_REACH)
         if not newest:
             return self.between(conn, of, end, end, now, attention)
         basis = self.prepared(conn, of.model, of.version).basis
@@ -212,12 +214,12 @@ def subject(conn: Connection, model: Model, version: str | None) -> Subject:
     """What there is to look at, with what the detectors last said of it."""
     chosen = chosen_version(model, version)
     watch = detectors.find(conn, model.id, chosen) or Watch()
-    return Subject(model, chosen, stream_of(conn, model, chosen), watch)
+    return Subject(model, chosen, stream_of(conn, model, chosen, horizon.get(conn)), watch)
 
 
-def stream_of(conn: Connection, model: Model, version: str) -> Stream:
+def stream_of(conn: Connection, model: Model, version: str, known: Horizon) -> Stream:
     pending = arrivals.pending(conn, model.id, version)
-    return Stream(model.id, version, model.k, model.settings.pane, pending)
+    return Stream(model.id, version, model.k, model.settings.pane, pending, known)
 
 
 def chosen_version(model: Model, version: str | None) -> str:
@@ -280,7 +282,7 @@ def _span(
     match window.kind:
         case WindowKind.LAST:
             end = end or _end(of, now)
-            return panes.start_of_last(conn, model.id, of.version, window.count or 0, end), end
+            return rollups.start_of_last(conn, of.stream, window.count or 0, end), end
         case WindowKind.VERSION:
             own = references.summary(conn, model, of.version)
             # A version beside the active one, a canary, lives from its reference on.

@@ -11,6 +11,7 @@ from app.evaluate.tell import Alarms
 from app.storage.arrivals import Arrivals
 from app.storage.db import Connection
 from app.storage.detectors import Seen
+from app.storage.horizon import Horizon
 from app.storage.models import AT_MOST_EVERY
 from app.storage.rollups import Keep
 
@@ -37,6 +38,7 @@ class Step:
     outdated: set[str]
     alarms: Alarms
     keep: Keep
+    horizon: Horizon
     now: datetime
     more: bool
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from app import tracing
 from app.domain import alarm as domain
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Change, Sign, Silence
 from app.domain.model import Model
@@ -120,7 +121,8 @@ class Alarms:
         if change.event is not Event.RESOLVED and self._silenced(changed, at):
             return changed
         notice = self._notice(changed, change, at, estimate())
-        deliveries.queue(self.conn, notice, change.event, changed.id, at)
+        trace = tracing.current()
+        deliveries.queue(self.conn, notice, change.event, changed.id, at, trace)
         if change.event is not Event.FIRING:
             return changed
         return alarms.put(self.conn, self.model.id, replace(changed, notified_at=at))

@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.ingest.reduce import Reduced
 from app.stats import moments
 from app.stats.moments import Sums
-from app.storage import arrivals, batches, models, panes, partitions, predictions
+from app.storage import arrivals, batches, horizon, models, panes, partitions, predictions
 from app.storage.batches import Batch, BatchKey
 from app.storage.db import Connection
+from app.storage.horizon import ALWAYS_OPEN
 from app.storage.models import Held
 from app.storage.panes import PaneKey
 from app.storage.partitions import Partition
@@ -24,6 +25,7 @@ class Submission:
     reduced: Reduced
     key: str | None = None
     fingerprint: bytes = b""
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,13 @@ def record(
     conn: Connection, submissions: Sequence[Submission], shard: int, now: datetime
 ) -> list[Outcome]:
     """Count what was not counted before; an outcome for each submission."""
+    submissions = _without_closed(conn, submissions, now)
     held = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
     current = [one for one in submissions if _is_current(one, held)]
     claims = _claims(current)
     before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
     fresh = [one for one in current if one.key is None or _is_first(one, claims, before)]
-    counted = _count(conn, [one.reduced for one in fresh], shard, now)
+    counted = _count(conn, [one.reduced for one in fresh], _traces(fresh), shard, now)
     undue = {id for id in counted if not held[id].due}
     if undue:
         models.mark_due(conn, undue, now)
@@ -81,6 +84,22 @@ def needed_partitions(submissions: Sequence[Submission], now: datetime) -> set[P
         if one.reduced.kept is not None:
             needed |= partitions.covering("prediction", one.reduced.kept.at)
     return needed
+
+
+def _without_closed(
+    conn: Connection, submissions: Sequence[Submission], now: datetime
+) -> Sequence[Submission]:
+    """What is to be counted into panes that are closed has come too late, whatever we thought.
+
+    Asked in the transaction that counts: they stay open until it ends, or are closed already.
+    """
+    oldest = min((key.start for one in submissions for key in one.reduced.panes), default=now)
+    if oldest >= now - ALWAYS_OPEN:
+        return submissions
+    closed = horizon.get(conn).closed
+    if oldest >= closed:
+        return submissions
+    return [replace(one, reduced=one.reduced.since(closed)) for one in submissions]
 
 
 def _is_current(one: Submission, held: Mapping[int, Held]) -> bool:
@@ -130,19 +149,30 @@ def _repeat(
     )
 
 
-def _count(conn: Connection, fresh: Sequence[Reduced], shard: int, now: datetime) -> set[int]:
+def _count(
+    conn: Connection,
+    fresh: Sequence[Reduced],
+    traces: Mapping[PaneKey, str],
+    shard: int,
+    now: datetime,
+) -> set[int]:
     """Add to panes and the like; returns the models whose panes have changed."""
     # Every transaction takes its locks in this order of tables, and sorted within each.
     sums = _merged(fresh)
     if sums:
         panes.add(conn, sums, shard, now)
-        arrivals.add(conn, sums, now)
+        arrivals.add(conn, sums, now, traces)
     for (model_id, version), kept in sorted(_kept(fresh).items()):
         predictions.keep(conn, model_id, version, predictions.joined(kept))
     late = _late(fresh)
     if late:
         predictions.count_late(conn, late, shard, now)
     return {key.model_id for key in sums}
+
+
+def _traces(fresh: Iterable[Submission]) -> dict[PaneKey, str]:
+    """For each pane the trace of the last batch that has one."""
+    return {key: one.trace for one in fresh if one.trace is not None for key in one.reduced.panes}
 
 
 def _merged(fresh: Iterable[Reduced]) -> dict[PaneKey, Sums]:

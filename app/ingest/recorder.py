@@ -6,7 +6,6 @@ only after its commit, or after we know that there was none.
 """
 
 import asyncio
-import logging
 import queue
 import secrets
 import threading
@@ -14,16 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
-from app import metrics
+from app import metrics, tracing
 from app.errors import Unavailable
 from app.ingest.record import Outcome, Submission, needed_partitions, record
+from app.logs import logger
 from app.storage import partitions, writers
 from app.storage.db import Database
 from app.storage.partitions import Partition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # A transaction of more batches gains nothing, and makes its first request wait.
 MAX_GROUP = 512
@@ -36,6 +37,8 @@ MOST_WAITING_BYTES = 256 * 1024 * 1024
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 STUCK_SECONDS = 60.0
+# Models that a line names; a group may have hundreds.
+MOST_NAMED = 10
 
 
 class OutcomeUnknown(Unavailable):
@@ -136,8 +139,9 @@ class Recorder:
     def _run(self) -> None:
         while (group := self._groups.get()) is not None:
             self._busy_since = time.monotonic()
-            with metrics.COMMIT_SECONDS.time():
-                results = self._settle([one.submission for one in group])
+            submissions = [one.submission for one in group]
+            with metrics.COMMIT_SECONDS.time(), _span(submissions):
+                results = self._settle(submissions)
             metrics.COMMIT_BATCHES.observe(len(group))
             self._busy_since = None
             self._answer(group, results)
@@ -156,9 +160,10 @@ class Recorder:
                 self._known_partitions.clear()
                 return self._settle(group, first_try=False)
             if len(group) == 1:
-                log.exception("batch failed model=%s", group[0].reduced.model.name)
+                # With its traceback it is told of where the request is answered, which has an id.
+                log.error("batch failed", error=type(error).__name__, **_about(group))
                 return [error]
-            log.warning("group failed, trying one by one size=%d", len(group))
+            log.warning("group failed, trying one by one", **_about(group))
             return [result for one in group for result in self._settle([one], first_try=False)]
 
     def _commit(self, group: Sequence[Submission]) -> list[Outcome]:
@@ -173,7 +178,7 @@ class Recorder:
             except Unavailable as error:
                 if time.monotonic() + pause > deadline:
                     raise
-                log.warning("commit failed, trying again size=%d error=%s", len(group), error)
+                log.warning("commit failed, trying again", error=str(error), **_about(group))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -188,11 +193,11 @@ class Recorder:
                 outcomes = record(conn, group, self._shard, now)
         except Unavailable:
             # With outcomes in hand, all was sent and only the answer to the commit is missing.
-            if outcomes is None or not self._took_place():
+            if outcomes is None or not self._took_place(group):
                 raise
         return outcomes
 
-    def _took_place(self) -> bool:
+    def _took_place(self, group: Sequence[Submission]) -> bool:
         """Ask the database, once it is back, whether our last transaction did."""
         deadline = time.monotonic() + self._patience_seconds
         while time.monotonic() < deadline:
@@ -202,7 +207,7 @@ class Recorder:
             except Unavailable:
                 time.sleep(FIRST_PAUSE_SECONDS)
                 continue
-            log.warning("commit got no answer, asked for it took_place=%s", found)
+            log.warning("commit got no answer, asked for it", took_place=found, **_about(group))
             return found
         raise OutcomeUnknown(
             "the database went away while the batch was being stored, so it may or may not have "
@@ -221,7 +226,7 @@ class Recorder:
         try:
             loop.call_soon_threadsafe(self._resolve, group, results)
         except RuntimeError:
-            log.warning("nobody is left to be answered size=%d", len(group))
+            log.warning("nobody is left to be answered", batches=len(group))
 
     def _resolve(self, group: Sequence[_Waiting], results: Sequence[Outcome | Exception]) -> None:
         self._in_transaction = 0
@@ -235,3 +240,17 @@ class Recorder:
                 one.future.set_result(result)
         if self._waiting:
             self._flush_soon()
+
+
+def _about(group: Sequence[Submission]) -> dict[str, Any]:
+    """What a line says that is of many requests."""
+    models = sorted({one.reduced.model.name for one in group})
+    return {"batches": len(group), "models": models[:MOST_NAMED]}
+
+
+def _span(group: Sequence[Submission]) -> tracing.Span:
+    """Of the trace of the last batch that has one; the others' are linked."""
+    traces = [one.trace for one in reversed(group) if one.trace is not None]
+    if not traces:
+        return tracing.NOTHING
+    return tracing.span("commit", traces, "internal", {"shiftwatch.batches": len(group)})

@@ -6,7 +6,7 @@ for the first few that are wrong.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain, compress, repeat
 from operator import is_not
@@ -56,6 +56,19 @@ class Reduced:
     rejected: int = 0
     flaws: Sequence[Flaw] = ()
     kept: KeptPredictions | None = None
+
+    def since(self, first: datetime) -> "Reduced":
+        """The same batch, with what falls into panes that begin before `first` as late."""
+        pane = self.model.settings.pane
+        panes = {key: sums for key, sums in self.panes.items() if key.start >= first}
+        counted = sum(sums.n for sums in panes.values())
+        return replace(
+            self,
+            panes=panes,
+            accepted=counted,
+            late=self.late + self.accepted - counted,
+            kept=self.kept and self.kept.where(lambda at: pane_start(at, pane) >= first),
+        )
 
 
 @dataclass(frozen=True, slots=True)

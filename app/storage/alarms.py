@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, text, update
 
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Change, Severity
 from app.domain.verdict import Verdict
@@ -174,13 +174,9 @@ def page(
     limit: int = 50,
 ) -> list[Owned]:
     """Up to `limit` alarms, newest first."""
-    wanted: list[ColumnElement[bool]] = []
+    wanted = _traits(state, kind)
     if model_name is not None:
         wanted.append(model.c.name == model_name)
-    if state is not None:
-        wanted.append(alarm.c.state == state)
-    if kind is not None:
-        wanted.append(alarm.c.kind == kind)
     if before is not None:
         wanted.append(alarm.c.id < before)
     rows = conn.execute(_WITH_MODEL.where(*wanted).order_by(alarm.c.id.desc()).limit(limit))
@@ -196,13 +192,9 @@ def open_first(
     offset: int = 0,
 ) -> tuple[list[Line], int]:
     """Alarms of models with `search` in their name, and how many there are in all."""
-    wanted: list[ColumnElement[bool]] = []
+    wanted = _traits(state, kind)
     if search:
         wanted.append(model.c.name.icontains(search, autoescape=True))
-    if state is not None:
-        wanted.append(alarm.c.state == state)
-    if kind is not None:
-        wanted.append(alarm.c.kind == kind)
     shown = [alarm.c[one.name] for one in fields(Line) if one.name != "model"]
     query: Select[Any] = (
         select(*shown, model.c.name.label("model_name"), func.count().over().label("total"))
@@ -212,6 +204,31 @@ def open_first(
     )
     rows = conn.execute(query.limit(limit).offset(offset)).all()
     return [_line(row) for row in rows], rows[0].total if rows else 0
+
+
+def _traits(state: AlarmState | None, kind: AlarmKind | None) -> list[ColumnElement[bool]]:
+    wanted = {alarm.c.state: state, alarm.c.kind: kind}
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
+# The end of the last alarm is what a cooldown is counted from.
+_FORGET = text(
+    "WITH gone AS (DELETE FROM alarm WHERE (model_id, id) IN ("
+    "  SELECT alarm.model_id, alarm.id FROM alarm JOIN model ON model.id = alarm.model_id"
+    "  WHERE alarm.state = 'resolved' AND alarm.resolved_at < :before - make_interval("
+    "   secs => coalesce(CAST(model.alarm ->> 'cooldown' AS double precision), 0))"
+    "  LIMIT :limit)"
+    " RETURNING model_id, id),"
+    " changes AS (DELETE FROM alarm_change USING gone"
+    "  WHERE alarm_change.model_id = gone.model_id AND alarm_change.alarm_id = gone.id)"
+    " SELECT count(*) FROM gone"
+)
+
+
+def forget(conn: Connection, before: datetime, limit: int) -> int:
+    """Forget up to `limit` alarms that were over before then, with their history."""
+    found: int = conn.execute(_FORGET, {"before": before, "limit": limit}).scalar_one()
+    return found
 
 
 _WITH_MODEL = select(alarm, model.c.name.label("model_name")).join(

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, exists, insert, select
 
 from app.domain.watch import Part, merged
 from app.stats.moments import Sums
@@ -28,45 +29,62 @@ class Arrivals:
     arrived_at: datetime
 
 
-def add(conn: Connection, sums: Mapping[PaneKey, Sums], now: datetime) -> None:
-    """Note what is being added to panes."""
-    conn.execute(
-        insert(arrival),
-        [
-            {
-                **key._asdict(),
-                "counts": part.counts,
-                "score": 0.0 if part.soft is None else part.soft.score,
-                "arrived_at": now,
-            }
-            for key, part in sums.items()
-        ],
-    )
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken, by version; whether there may be `more`; the traces it belongs to, newest
+    first."""
+
+    by_version: Mapping[str, Arrivals]
+    more: bool
+    traces: tuple[str, ...] = ()
+
+
+def add(
+    conn: Connection,
+    sums: Mapping[PaneKey, Sums],
+    now: datetime,
+    traces: Mapping[PaneKey, str] = MappingProxyType({}),
+) -> None:
+    """Note what is being added to panes, and which traces it belongs to, if somebody traces."""
+    rows = [
+        {
+            **key._asdict(),
+            "counts": part.counts,
+            "score": 0.0 if part.soft is None else part.soft.score,
+            "arrived_at": now,
+        }
+        for key, part in sums.items()
+    ]
+    if traces:
+        rows = [{**row, "trace": traces.get(key)} for key, row in zip(sums, rows, strict=True)]
+    conn.execute(insert(arrival), rows)
 
 
 # In the order of event time, so that a backlog is worked off oldest first.
 _TAKE = (
     "DELETE FROM arrival WHERE model_id = %s AND id IN ("
     " SELECT id FROM arrival WHERE model_id = %s ORDER BY start, id LIMIT %s)"
-    " RETURNING id, version, start, kind, counts, score, arrived_at"
+    " RETURNING id, version, start, kind, counts, score, arrived_at, trace"
 )
 
 
-def take(conn: Connection, model_id: int, limit: int) -> tuple[dict[str, Arrivals], bool]:
-    """Take away up to `limit` rows, by version; says whether there may be more."""
+def take(conn: Connection, model_id: int, limit: int) -> Taken:
+    """Take away up to `limit` rows."""
     rows = binary_rows(conn, _TAKE, (model_id, model_id, limit))
     # DELETE promises no order, and sums of floats depend on it in the last digit.
     rows.sort(key=lambda row: row[0])
     parts: defaultdict[str, list[Part]] = defaultdict(list)
     latest: dict[str, datetime] = {}
-    for _, version, start, kind, counts, score, arrived_at in rows:
+    for _, version, start, kind, counts, score, arrived_at, _ in rows:
         soft = counts if kind == "soft" else np.zeros_like(counts)
         parts[version].append(Part(int(start.timestamp()), counts, soft, score))
         latest[version] = max(arrived_at, latest.get(version, arrived_at))
     found = {
         version: Arrivals(tuple(merged(some)), latest[version]) for version, some in parts.items()
     }
-    return found, len(rows) == limit
+    # The rows are sorted by id: the last was noted last.
+    traces = dict.fromkeys(row[-1] for row in reversed(rows) if row[-1] is not None)
+    return Taken(found, len(rows) == limit, tuple(traces))
 
 
 def pending(conn: Connection, model_id: int, version: str) -> frozenset[datetime]:
@@ -77,3 +95,8 @@ def pending(conn: Connection, model_id: int, version: str) -> frozenset[datetime
         .distinct()
     )
     return frozenset(rows.scalars())
+
+
+def any_before(conn: Connection, when: datetime) -> bool:
+    """Whether any model has predictions of that time that no evaluation has taken yet."""
+    return bool(conn.execute(select(exists().where(arrival.c.start < when))).scalar_one())

@@ -1,12 +1,13 @@
 """The engine, and the one way to open a transaction."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from sqlalchemy import Connection as Connection
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -98,6 +99,29 @@ def binary_rows(conn: Connection, query: str, parameters: Sequence[Any]) -> list
     with connection.cursor(binary=True) as cursor:
         rows: list[tuple[Any, ...]] = cursor.execute(query, parameters).fetchall()
     return rows
+
+
+# Whoever waits for a lock that nobody else can share keeps out all who come after him. So he waits
+# this long at the most, lets them pass, and tries again a few times.
+SHORT_WAIT = "300ms"
+PAUSES = (0.2, 0.5, 1.0, 2.0)
+
+
+def patiently(conn: Connection, *statements: TextClause) -> None:
+    """Run statements that need a table for themselves."""
+    conn.execute(text(f"SET LOCAL lock_timeout = '{SHORT_WAIT}'"))
+    for pause in (*PAUSES, None):
+        try:
+            with conn.begin_nested():
+                for statement in statements:
+                    conn.execute(statement)
+        except DBAPIError as error:
+            if pause is None or getattr(error.orig, "sqlstate", None) not in CONTENTION:
+                raise
+            time.sleep(pause)
+        else:
+            break
+    conn.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
 
 
 def _translated(error: DBAPIError | psycopg.Error) -> Exception:

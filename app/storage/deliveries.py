@@ -27,10 +27,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from app.domain.alarm import AlarmState
 from app.domain.notice import Event
 from app.errors import Conflict, NotFound
-from app.storage import webhooks
-from app.storage.tables import delivery, webhook
+from app.storage import partitions, webhooks
+from app.storage.partitions import Partition
+from app.storage.tables import alarm, delivery, webhook
 from app.storage.webhooks import Webhook
 
 
@@ -68,6 +70,7 @@ class Claimed:
     message_id: str
     notice: Mapping[str, Any] = field(repr=False)
     webhook: Webhook
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,6 @@ Outcome = Delivered | RetryAt | GaveUp
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How the queue is doing; what waits for a disabled webhook is not counted as pending."""
-
-    pending: int
-    dead: int
-    oldest_due_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Tally:
     """How one webhook is doing: what waits, what was given up, and what was last on its way."""
 
@@ -117,13 +111,18 @@ SEQUELS = frozenset({Event.ACKNOWLEDGED, Event.RESOLVED})
 
 
 def queue(
-    conn: Connection, notice: Mapping[str, Any], event: str, alarm_id: int | None, now: datetime
+    conn: Connection,
+    notice: Mapping[str, Any],
+    event: str,
+    alarm_id: int | None,
+    now: datetime,
+    trace: str | None = None,
 ) -> int:
     """Tell every enabled webhook that wants to know of the event; says how many there are."""
     wanted = webhook.c.disabled_at.is_(None) & (event == any_(webhook.c.events))
     if event in SEQUELS:
         wanted &= _told_of(alarm_id)
-    return len(_insert(conn, wanted, notice, event, alarm_id, now))
+    return len(_insert(conn, wanted, notice, event, alarm_id, now, trace))
 
 
 def queue_for(
@@ -133,10 +132,11 @@ def queue_for(
     event: str,
     alarm_id: int | None,
     now: datetime,
+    trace: str | None = None,
 ) -> Delivery:
     """Tell one webhook, whatever else it wants to know of."""
     _refuse_disabled(webhooks.get(conn, webhook_id))
-    rows = _insert(conn, webhook.c.id == webhook_id, notice, event, alarm_id, now)
+    rows = _insert(conn, webhook.c.id == webhook_id, notice, event, alarm_id, now, trace)
     if not rows:
         raise NotFound(f"there is no webhook {webhook_id}")
     return _delivery(rows[0])
@@ -167,6 +167,7 @@ def claim(conn: Connection, now: datetime, lease: timedelta) -> Claimed | None:
         message_id=row.message_id,
         notice=row.notice,
         webhook=webhooks.get(conn, row.webhook_id),
+        trace=row.trace,
     )
 
 
@@ -212,7 +213,7 @@ def page(
     return [_delivery(row) for row in conn.execute(query)]
 
 
-def replay(conn: Connection, delivery_id: int, now: datetime) -> Delivery:
+def replay(conn: Connection, delivery_id: int, now: datetime, trace: str | None = None) -> Delivery:
     """Send the same notice again, under the same message id and with all its attempts."""
     old = conn.execute(
         select(delivery.c.webhook_id, delivery.c.state)
@@ -234,24 +235,34 @@ def replay(conn: Connection, delivery_id: int, now: datetime) -> Delivery:
             settled_at=None,
             status_code=None,
             error=None,
+            trace=trace,
         )
         .returning(*_SHOWN)
     ).one()
     return _delivery(row)
 
 
-def counts(conn: Connection) -> Counts:
-    waiting = (delivery.c.state == State.PENDING) & webhook.c.disabled_at.is_(None)
-    row = conn.execute(
-        select(
-            func.count().filter(waiting).label("pending"),
-            func.count().filter(delivery.c.state == State.DEAD).label("dead"),
-            func.min(delivery.c.due_at).filter(waiting).label("oldest_due_at"),
-        )
-        .select_from(delivery.join(webhook))
-        .where(delivery.c.state != State.DELIVERED)
-    ).one()
-    return Counts(row.pending, row.dead, row.oldest_due_at)
+def why_needed(conn: Connection, partition: Partition) -> str | None:
+    """What a partition is still needed for, if it is.
+
+    Who was told of an alarm will be told of its end: the last that he was told must stay.
+    """
+    first, end = partition.first_moment, partition.end_moment
+    own = (delivery.c.created_at >= first) & (delivery.c.created_at < end)
+    if conn.execute(select(exists().where(own, delivery.c.state == State.PENDING))).scalar_one():
+        return "a delivery is pending"
+    later = delivery.alias("later")
+    told_last = exists().where(
+        own,
+        delivery.c.alarm_id == alarm.c.id,
+        alarm.c.state != AlarmState.RESOLVED,
+        ~exists().where(
+            later.c.webhook_id == delivery.c.webhook_id,
+            later.c.alarm_id == delivery.c.alarm_id,
+            later.c.created_at >= end,
+        ),
+    )
+    return "an open alarm was told of" if conn.execute(select(told_last)).scalar_one() else None
 
 
 def tally(conn: Connection, webhook_id: int) -> Tally:
@@ -280,7 +291,9 @@ def _insert(
     event: str,
     alarm_id: int | None,
     now: datetime,
+    trace: str | None,
 ) -> list[Row[Any]]:
+    partitions.ensure(conn, [partitions.containing("delivery", now)])
     # Held so that none of them is forgotten before the commit: the foreign key would break, and
     # with it the evaluation that had something to tell.
     held = (
@@ -299,9 +312,10 @@ def _insert(
         literal(State.PENDING),
         literal(now),
         literal(now),
+        literal(trace, delivery.c.trace.type),
     )
     columns = ("webhook_id", "alarm_id", "event", "message_id", "notice", "state")
-    statement = insert(delivery).from_select([*columns, "created_at", "due_at"], values)
+    statement = insert(delivery).from_select([*columns, "created_at", "due_at", "trace"], values)
     return list(conn.execute(statement.returning(*_SHOWN)))
 
 

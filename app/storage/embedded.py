@@ -14,7 +14,6 @@ tells the server to stop, which on Linux also happens when the *thread* that sta
 import contextlib
 import fcntl
 import hashlib
-import logging
 import os
 import pwd
 import shutil
@@ -27,11 +26,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 from urllib.parse import quote
 
 import psycopg
 
+from app.logs import logger
 from app.storage import postgres_binaries
 from app.storage.postgres_binaries import Account, Binaries, EmbeddedError
 
@@ -55,7 +55,7 @@ ORPHAN_SECONDS = 1.0  # idle orphans leave in milliseconds, one in a long query 
 LONGEST_SOCKET_PATH = 103  # bytes; Linux allows 107
 NOBODY = 65534
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Embedded:
         self,
         data_dir: Path,
         pg_bin: Path | None = None,
-        say: Callable[[str], None] = log.info,
+        say: Callable[..., Any] = log.info,
     ) -> None:
         self._home = data_dir.resolve()
         self._pgdata = self._home / "pgdata"
@@ -113,7 +113,7 @@ class Embedded:
     def recover(self) -> Cluster:
         """Start again what has died; all that was committed is still there."""
         pid = self._cluster.pid if self._cluster else None
-        self._say(f"PostgreSQL (pid {pid}) has died, starting it again")
+        self._say("PostgreSQL has died, starting it again", pid=pid)
         self.stop()
         return self.start()
 
@@ -223,7 +223,7 @@ class Embedded:
 
     def _create(self, binaries: Binaries, account: Account, lock: int) -> None:
         """Made aside and renamed when complete, so that a crash half-way leaves nothing."""
-        self._say(f"creating a PostgreSQL {binaries.major} database in {self._home}")
+        self._say("creating a database", postgresql=binaries.major, place=str(self._home))
         account.check_known()
         new = self._home / "pgdata.new"
         shutil.rmtree(new, ignore_errors=True)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, exists, func, or_, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.evaluation import (
@@ -187,6 +187,12 @@ def outdated(conn: Connection, model_id: int, version: str, limit: int) -> list[
         .limit(limit)
     )
     return [_evaluation(row) for row in rows]
+
+
+def any_outdated_before(conn: Connection, when: datetime) -> bool:
+    """Whether a window that ended before then is still to be looked at again."""
+    waiting = exists().where(evaluation.c.outdated, evaluation.c.end <= when)
+    return bool(conn.execute(select(waiting)).scalar_one())
 
 
 def _values(one: Evaluation) -> dict[str, Any]:

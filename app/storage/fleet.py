@@ -21,13 +21,20 @@ TIMEOUT = "5s"
 # the database because a row with arrays for each window would repeat the labels every time.
 _READ = text(
     """
-WITH shown AS (
+WITH waiting AS (
+    -- What no evaluation has taken yet has come in all the same.
+    SELECT model_id, version, max(start) AS newest, max(arrived_at) AS arrived_at
+    FROM arrival GROUP BY model_id, version
+), shown AS (
     SELECT m.name, m.labels, m.windows, r.model_id, r.version, r.kind, r.diagnosis,
-           r.version = m.active_version AS active, d.newest, d.arrived_at
+           r.version = m.active_version AS active,
+           greatest(d.newest, w.newest) AS newest,
+           greatest(d.arrived_at, w.arrived_at) AS arrived_at
     FROM reference r
     JOIN model m ON m.id = r.model_id
     LEFT JOIN detector d ON d.model_id = r.model_id AND d.version = r.version
-    WHERE (r.version = m.active_version OR d.arrived_at >= :since)
+    LEFT JOIN waiting w ON w.model_id = r.model_id AND w.version = r.version
+    WHERE (r.version = m.active_version OR greatest(d.arrived_at, w.arrived_at) >= :since)
       AND (CAST(:names AS text[]) IS NULL OR m.name = ANY(:names))
 ), looks AS (
     SELECT s.model_id, s.version, json_agg(json_build_object(

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, select, update
+from sqlalchemy.dialects.postgresql import insert
 
-from app.errors import NotFound
+from app.errors import Conflict, InvalidInput, NotFound
 from app.storage.tables import api_key
 
 PREFIX = "sw_"
+# What a secret that was made elsewhere must have. 32 random hexadecimal digits, which are 128 bits,
+# have fewer than 8 different ones four times in a hundred million; a word over and over does.
+SHORTEST, FEWEST_DIFFERENT = 32, 8
 
 
 class Scope(StrEnum):
@@ -46,7 +50,31 @@ def create(
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which nobody can ask for again."""
     secret = PREFIX + secrets.token_urlsafe(32)
-    row = conn.execute(
+    key, _ = _insert(conn, name, scopes, secret, now)
+    return key, secret
+
+
+def adopt(
+    conn: Connection, name: str, scopes: Iterable[Scope], secret: str, now: datetime
+) -> tuple[ApiKey, bool]:
+    """The key of a secret that was made elsewhere, and whether it is new; again changes nothing."""
+    _refuse_weak(secret)
+    wanted = frozenset(scopes)
+    key, new = _insert(conn, name, wanted, secret, now)
+    known = f"the secret is that of key {key.id} ({key.name})"
+    if key.revoked_at is not None:
+        raise Conflict(f"{known}, which was revoked: make another secret")
+    if key.scopes != wanted:
+        has, wants = ", ".join(sorted(key.scopes)), ", ".join(sorted(wanted))
+        raise Conflict(f"{known}, which has the scopes {has}, not {wants}: make another secret")
+    return key, new
+
+
+def _insert(
+    conn: Connection, name: str, scopes: Iterable[Scope], secret: str, now: datetime
+) -> tuple[ApiKey, bool]:
+    """The secret's key, and whether it was made just now; of two who ask at once, one makes it."""
+    made = conn.execute(
         insert(api_key)
         .values(
             name=name,
@@ -55,9 +83,23 @@ def create(
             digest=digest(secret),
             created_at=now,
         )
+        .on_conflict_do_nothing(index_elements=[api_key.c.digest])
         .returning(api_key)
-    ).one()
-    return of_row(row), secret
+    ).one_or_none()
+    if made is not None:
+        return of_row(made), True
+    found = select(api_key).where(api_key.c.digest == digest(secret))
+    return of_row(conn.execute(found).one()), False
+
+
+def _refuse_weak(secret: str) -> None:
+    """A digest without salt keeps only what cannot be guessed; and a header must carry it."""
+    if any(not "!" <= letter <= "~" for letter in secret):
+        raise InvalidInput("a secret is one word of ASCII letters, digits and signs")
+    if len(secret) < SHORTEST:
+        raise InvalidInput(f"a secret has at least {SHORTEST} characters, not {len(secret)}")
+    if len(set(secret)) < FEWEST_DIFFERENT:
+        raise InvalidInput("a secret must be random; this one repeats a few characters")
 
 
 def all_keys(conn: Connection) -> Sequence[ApiKey]:

@@ -66,6 +66,10 @@ def page(conn: Connection, after: str | None, limit: int) -> list[Model]:
     return _models(conn, conn.execute(query).all())
 
 
+def every(conn: Connection) -> list[Model]:
+    return _models(conn, conn.execute(select(model).order_by(model.c.id)).all())
+
+
 def put(
     conn: Connection,
     name: str,

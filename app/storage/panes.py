@@ -8,13 +8,24 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, func, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    any_,
+    func,
+    literal,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from app.stats import moments
-from app.stats.moments import Counts, Sums
+from app.stats.moments import Sums
 from app.storage.db import binary_rows
-from app.storage.tables import pane
+from app.storage.tables import pane, rollup
 
 Kind = Literal["hard", "soft"]
 
@@ -30,11 +41,12 @@ class PaneKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """All predictions of one version in one slice of time."""
+    """All predictions of one version in one slice of time: that of one pane, or of a block."""
 
     start: datetime
     version: str
     sums: Mapping[Kind, Sums]
+    panes: int = 1
 
     @property
     def counts(self) -> moments.Counts:
@@ -65,26 +77,37 @@ def between(
     version: str | None = None,
     after: tuple[datetime, str] | None = None,
     limit: int = 1000,
+    size: int = 1,
 ) -> list[Pane]:
-    """Up to `limit` panes that begin at `start` or later and before `end`, oldest first."""
-    place = tuple_(pane.c.start, pane.c.version)
-    query = select(pane.c.start, pane.c.version).where(
-        pane.c.model_id == model_id, pane.c.start >= start, pane.c.start < end
-    )
+    """Up to `limit` panes that begin at `start` or later and before `end`, oldest first.
+
+    With a `size`, blocks of so many instead.
+    """
+    source, own = _source(size)
+    own = [*own, source.c.model_id == model_id]
     if version is not None:
-        query = query.where(pane.c.version == version)
+        own.append(source.c.version == version)
+    order = (source.c.start, source.c.version)
+    query = select(*order).where(*own, source.c.start >= start, source.c.start < end)
     if after is not None:
-        query = query.where(place > after)
-    keys = conn.execute(query.distinct().order_by(pane.c.start, pane.c.version).limit(limit)).all()
+        query = query.where(tuple_(*order) > after)
+    keys = conn.execute(query.distinct().order_by(*order).limit(limit)).all()
     if not keys:
         return []
     # The bounds on `start` alone are what lets the planner leave partitions out.
-    rows = select(pane).where(
-        pane.c.model_id == model_id,
-        pane.c.start.between(keys[0].start, keys[-1].start),
-        place.between(tuple_(*keys[0]), tuple_(*keys[-1])),
+    rows = select(source).where(
+        *own,
+        source.c.start.between(keys[0].start, keys[-1].start),
+        tuple_(*order).between(tuple_(*keys[0]), tuple_(*keys[-1])),
     )
-    return list(_panes(conn, rows if version is None else rows.where(pane.c.version == version)))
+    return list(_panes(conn, rows.order_by(*order), size))
+
+
+def _source(size: int) -> tuple[Table, list[ColumnElement[bool]]]:
+    """Where blocks of so many panes are, and which rows there: blocks may be kept empty."""
+    if size == 1:
+        return pane, []
+    return rollup, [rollup.c.panes == size, literal(0) < any_(rollup.c.counts)]
 
 
 class Piece(NamedTuple):
@@ -112,12 +135,13 @@ def pieces(
 
 
 def newest(
-    conn: Connection, model_id: int, version: str, end: datetime, limit: int
+    conn: Connection, model_id: int, version: str, start: datetime, end: datetime, limit: int
 ) -> list[tuple[datetime, dict[Kind, Sums]]]:
-    """Up to `limit` panes that begin before `end`, the newest first."""
+    """Up to `limit` panes between these, the newest first."""
     starts = conn.execute(
         select(pane.c.start)
-        .where(pane.c.model_id == model_id, pane.c.version == version, pane.c.start < end)
+        .where(pane.c.model_id == model_id, pane.c.version == version)
+        .where(pane.c.start >= start, pane.c.start < end)
         .distinct()
         .order_by(pane.c.start.desc())
         .limit(limit)
@@ -125,10 +149,15 @@ def newest(
     found = list(starts)
     if not found:
         return []
-    of_pane: defaultdict[datetime, list[Piece]] = defaultdict(list)
-    for one in pieces(conn, model_id, version, found[-1], end):
-        of_pane[one.start].append(one)
-    return [(start, added_up(of_pane[start])) for start in found]
+    return by_start(pieces(conn, model_id, version, found[-1], end))
+
+
+def by_start(some: Iterable[Piece]) -> list[tuple[datetime, dict[Kind, Sums]]]:
+    """The sums of pieces that begin together, the newest first."""
+    found: defaultdict[datetime, list[Piece]] = defaultdict(list)
+    for one in some:
+        found[one.start].append(one)
+    return [(start, added_up(found[start])) for start in sorted(found, reverse=True)]
 
 
 def added_up(some: Iterable[Piece]) -> dict[Kind, Sums]:
@@ -139,38 +168,27 @@ def added_up(some: Iterable[Piece]) -> dict[Kind, Sums]:
     return {kind: moments.total(of_kind) for kind, of_kind in sorted(parts.items())}
 
 
-def counts(
-    conn: Connection, model_id: int, version: str, start: datetime, end: datetime
-) -> Counts | None:
-    """Predictions by label in a span of panes; None if there are none."""
-    rows = binary_rows(conn, _COUNTS, (model_id, version, start, end))
-    return np.asarray(np.sum([row[0] for row in rows], axis=0)) if rows else None
-
-
-_COUNTS = (
-    "SELECT counts FROM pane WHERE model_id = %s AND version = %s AND start >= %s AND start < %s"
-)
-
 # How many rows are read to begin with; each further reading is twice as long.
 FIRST_READING = 128
 
-_SIZES_BACK = (
-    "SELECT start, counts FROM pane WHERE model_id = %s AND version = %s AND start < %s"
-    " ORDER BY start DESC LIMIT %s"
+SIZES_BACK = (
+    "SELECT start, counts FROM pane WHERE model_id = %s AND version = %s"
+    " AND start >= %s AND start < %s ORDER BY start DESC LIMIT %s"
 )
 
 
-def start_of_last(
-    conn: Connection, model_id: int, version: str, count: int, end: datetime
-) -> datetime:
+def back(
+    conn: Connection, query: str, own: Sequence[Any], end: datetime, count: int
+) -> tuple[datetime, int]:
     """Where the newest panes before `end` begin that together hold at least `count` predictions.
 
-    Reads back only as far as it must: a window must not get slower with the age of its model.
+    And how many these hold, fewer if there are no more. Reads back only as far as it must: a window
+    must not get slower with the age of its model.
     """
     reading, total = FIRST_READING, 0
     start: datetime = end
     while True:
-        rows = binary_rows(conn, _SIZES_BACK, (model_id, version, start, reading))
+        rows = binary_rows(conn, query, (*own, start, reading))
         for begin, some in groupby(rows, lambda row: row[0]):
             # A pane is several rows, one a shard, and the reading may have ended among them: the
             # last pane of a full reading is read again, whole.
@@ -179,16 +197,16 @@ def start_of_last(
             start = begin
             total += int(sum(row[1].sum() for row in some))
             if total >= count:
-                return start
+                return start, total
         if len(rows) < reading:
-            return start
+            return start, total
         reading *= 2
 
 
-def _panes(conn: Connection, query: Select[Any]) -> Iterator[Pane]:
-    rows = conn.execute(query.order_by(pane.c.start, pane.c.version))
+def _panes(conn: Connection, query: Select[Any], size: int) -> Iterator[Pane]:
+    rows = conn.execute(query)
     for (start, version), some in groupby(rows, lambda row: (row.start, row.version)):
-        yield Pane(start, version, _by_kind(list(some)))
+        yield Pane(start, version, _by_kind(list(some)), size)
 
 
 def _by_kind(rows: Sequence[Row[Any]]) -> dict[Kind, Sums]:
@@ -248,8 +266,9 @@ def _sums(row: Row[Any]) -> Sums:
         prob=row.prob,
         outer=row.outer,
         cells=row.cells,
-        codes=row.codes,
-        code_counts=row.code_counts,
+        # Blocks have none: no window needs them, and they would not get fewer.
+        codes=row._mapping.get("codes", _NONE),
+        code_counts=row._mapping.get("code_counts", _NONE),
         score=float(row.score[0]),
         score_squared=float(row.score[1]),
         score_by_label=row.score[2:],

@@ -1,6 +1,6 @@
 """Single predictions, kept by id for models that ask for it, and counts of those that came late."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +17,12 @@ class KeptPredictions:
     ids: Sequence[str]
     at: Sequence[datetime]
     predicted: Sequence[int]
+
+    def where(self, wanted: Callable[[datetime], bool]) -> "KeptPredictions | None":
+        """Those of a time that is wanted; None if there are none."""
+        rows = zip(self.ids, self.at, self.predicted, strict=True)
+        chosen = [row for row in rows if wanted(row[1])]
+        return KeptPredictions(*map(list, zip(*chosen, strict=True))) if chosen else None
 
 
 def joined(parts: Sequence[KeptPredictions]) -> KeptPredictions:
@@ -71,3 +77,15 @@ def count_late(
             for (model_id, version), n in sorted(counts.items())
         ],
     )
+
+
+_FORGET_LATE = text(
+    "DELETE FROM late WHERE (model_id, version, received_on, shard) IN ("
+    " SELECT model_id, version, received_on, shard FROM late"
+    " WHERE received_on < :before LIMIT :limit)"
+)
+
+
+def forget_late(conn: Connection, before: datetime, limit: int) -> int:
+    """Forget up to `limit` counts of predictions that came late before that day."""
+    return conn.execute(_FORGET_LATE, {"before": before.date(), "limit": limit}).rowcount

@@ -316,7 +316,7 @@ webhook = Table(
 delivery = Table(
     "delivery",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
     Column("webhook_id", Integer, ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False),
     Column("alarm_id", BigInteger),
     Column("event", Text, nullable=False),
@@ -331,6 +331,19 @@ delivery = Table(
     Column("status_code", Integer),
     Column("error", Text),
     Column("trace", Text),
+    PrimaryKeyConstraint("id", "created_at", name="delivery_pkey"),
     Index("delivery_webhook_id_idx", "webhook_id", "alarm_id", "id"),
     Index("delivery_due_idx", "due_at", postgresql_where=text("state = 'pending'")),
+    postgresql_partition_by="RANGE (created_at)",
+)
+
+# How far back the past is known: one row at most, none as long as nothing was forgotten.
+horizon = Table(
+    "horizon",
+    metadata,
+    Column("id", Integer, nullable=False, server_default=text("1")),
+    Column("closed", Moment, nullable=False),
+    Column("coarse", Moment, nullable=False),
+    Column("forgotten", Moment, nullable=False),
+    PrimaryKeyConstraint("id", name="horizon_pkey"),
 )

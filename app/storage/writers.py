@@ -30,3 +30,13 @@ def last(conn: Connection, writer: UUID) -> int | None:
     """The number of the writer's last transaction that took place."""
     found: int | None = conn.execute(_LAST, {"id": writer}).scalar_one_or_none()
     return found
+
+
+_FORGET = text(
+    "DELETE FROM writer WHERE id IN (SELECT id FROM writer WHERE noted_at < :before LIMIT :limit)"
+)
+
+
+def forget(conn: Connection, before: datetime, limit: int) -> int:
+    """Forget up to `limit` writers that have not written since then."""
+    return conn.execute(_FORGET, {"before": before, "limit": limit}).rowcount

@@ -15,6 +15,7 @@ from app.api.errors import PROBLEMS, problem_of
 from app.config import Settings
 from app.errors import AppError
 from app.storage.db import Contention, Database, Outage
+from tests.conftest import Written
 from tests.factories import register
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
@@ -112,9 +113,7 @@ def test_a_bug_tells_no_more_than_where_to_look(app: FastAPI) -> None:
     assert "req-7" in answer.json()["detail"]
 
 
-def test_a_bug_is_logged_with_the_id_of_its_request(
-    app: FastAPI, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bug_is_logged_with_the_id_of_its_request(app: FastAPI, written: Written) -> None:
     @app.get("/broken")
     def broken() -> None:
         raise RuntimeError("the secret is 42")
@@ -122,8 +121,9 @@ def test_a_bug_is_logged_with_the_id_of_its_request(
     with serving(app) as client:
         client.get("/broken", headers={"x-request-id": "req-7"})
 
-    assert "request_id=req-7" in caplog.text
-    assert "RuntimeError" in caplog.text
+    (line,) = written.of("bug")
+    assert (line["level"], line["request_id"], line["path"]) == ("error", "req-7", "/broken")
+    assert "RuntimeError" in line["exception"]
 
 
 @pytest.mark.parametrize("path", ["/livez", "/v1/models", "/nowhere", "/v1/models?limit=0"])

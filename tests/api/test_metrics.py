@@ -159,6 +159,18 @@ def test_a_version_is_shown_for_a_day_after_its_last_prediction(
     assert {dict(key)["version"] for key in later} == {"v2"}
 
 
+def test_what_no_worker_has_looked_at_has_come_in_all_the_same(client: TestClient) -> None:
+    register(client)
+    send(client)
+
+    arrived = value(
+        client, "shiftwatch_last_arrival_timestamp_seconds", model="fraud", version=VERSION
+    )
+
+    assert arrived is not None
+    assert time.time() - 60 < arrived <= time.time()
+
+
 def test_the_newest_evaluation_counts(client: TestClient, database: Database) -> None:
     register(client)
     send(client)
@@ -192,9 +204,11 @@ def test_notices_that_wait_and_those_that_were_given_up_are_counted(
     assert oldest is not None
     assert oldest > (now + timedelta(hours=4)).timestamp()
     with database.begin() as conn:
+        conn.execute(text("UPDATE webhook SET disabled_at = :now"), {"now": now})
+    assert value(client, "shiftwatch_webhook_queue_depth") == 0.0
+    with database.begin() as conn:
         conn.execute(text("UPDATE delivery SET state = 'dead'"))
     assert value(client, "shiftwatch_outbox_dead_letters") == 2.0
-    assert value(client, "shiftwatch_webhook_queue_depth") == 0.0
 
 
 def test_what_waits_for_its_evaluation_is_seen(client: TestClient, database: Database) -> None:

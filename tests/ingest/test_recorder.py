@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app import tracing
+from app.config import Settings
 from app.domain.model import Model
 from app.errors import Unavailable
 from app.ingest.record import KeyReused, Outcome, Receipt, Stale, Submission, record
@@ -23,6 +25,8 @@ from app.storage import models, panes, schema
 from app.storage.db import Connection, Database, Outage
 from app.storage.embedded import Cluster, Embedded
 from app.storage.panes import PaneKey
+from tests.collector import Collector
+from tests.conftest import Written
 from tests.factories import NOW, VERSION, settings
 
 
@@ -159,6 +163,37 @@ def test_a_poisoned_batch_fails_alone(database: Database, model: Model) -> None:
     assert [type(outcome) for outcome in outcomes[::2]] == [Receipt, Receipt]
     assert isinstance(outcomes[1], Exception)
     assert counted(database, model) == [2, 0, 0]
+
+
+def test_a_line_of_the_recorder_says_how_many_batches_it_is_about_and_of_which_models(
+    database: Database, model: Model, written: Written
+) -> None:
+    poisoned = submission(model, 1, 2)
+
+    run(recorder_of(database), together(submission(model), poisoned, submission(model)))
+
+    (group,), (batch,) = written.of("group failed, trying one by one"), written.of("batch failed")
+    assert (group["batches"], group["models"]) == (3, ["fraud"])
+    assert (batch["batches"], batch["models"]) == (1, ["fraud"])
+    # The traceback is told of with the request, which has an id.
+    assert "exception" not in batch
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_commit_is_of_the_trace_of_its_last_batch_and_linked_to_the_others(
+    database: Database, model: Model, traced: bool
+) -> None:
+    traces = [f"00-{number:032x}-{number:016x}-01" if traced else None for number in (1, 2, 3)]
+    batches = [replace(submission(model), trace=trace) for trace in [*traces, None]]
+
+    with Collector() as collector:
+        tracing.start(Settings(otlp_endpoint=collector.url), "api")
+        run(recorder_of(database), together(*batches))
+        tracing.stop()
+
+    found = [(one.trace, one.links) for one in collector.spans if one.name == "commit"]
+    expected = (f"{3:032x}", (f"{2:032x}", f"{1:032x}"))
+    assert found == ([expected] if traced else [])
 
 
 def losing_the_second_answer(

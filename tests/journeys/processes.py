@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,9 +25,18 @@ def free_port() -> int:
 
 
 class Server:
-    """A process of the service on a port of its own; `sabotage` names a guard to take away."""
+    """A process of the service on a port of its own; `sabotage` names a guard to take away.
 
-    def __init__(self, *command: str, sabotage: str | None = None, **environ: str) -> None:
+    What it writes to standard error goes to the file `log`, if there is one.
+    """
+
+    def __init__(
+        self,
+        *command: str,
+        sabotage: str | None = None,
+        log: str | None = None,
+        **environ: str,
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         module = "app" if sabotage is None else "tests.journeys.sabotaged"
@@ -34,11 +44,13 @@ class Server:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith("SHIFTWATCH_")
         }
+        self.log = log
         self.environ = {**inherited, **environ, "SHIFTWATCH_PORT": str(self.port)}
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.command, env=self.environ, cwd=ROOT)
+        with nullcontext() if self.log is None else open(self.log, "ab") as stderr:
+            self.process = subprocess.Popen(self.command, env=self.environ, cwd=ROOT, stderr=stderr)
 
     def wait_until_ready(self) -> Self:
         deadline = time.monotonic() + START_SECONDS

@@ -135,10 +135,10 @@ def die_at(point: str, time: int) -> None:
     take, begin = arrivals.take, Database.begin
 
     def noted_take(*what: Any, **how: Any) -> Any:
-        found, more = take(*what, **how)
-        own.busy = bool(found)
+        found = take(*what, **how)
+        own.busy = bool(found.by_version)
         passes("taken")
-        return found, more
+        return found
 
     def then(do: Callable[..., None], here: str) -> Callable[..., None]:
         def done(*what: Any) -> None:

@@ -1,8 +1,6 @@
 """A real Alertmanager: an alarm shows there as an alert, and its end ends it."""
 
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,10 +14,9 @@ from app.domain.times import rfc_3339
 from app.storage import deliveries, webhooks
 from app.storage.db import Database
 from app.storage.deliveries import State
-from tests.journeys.processes import free_port
-from tests.tools import tool, tool_home
+from tests.journeys import observers
 
-CONFIG = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
+CONFIG = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 SETTINGS = Settings()
 SINCE = rfc_3339(datetime.now(UTC) - timedelta(hours=1))
 
@@ -27,44 +24,8 @@ SINCE = rfc_3339(datetime.now(UTC) - timedelta(hours=1))
 @pytest.fixture(scope="module")
 def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one that lives as long as these tests, and tells nobody."""
-    binary = tool("prometheus-alertmanager")
-    home = tmp_path_factory.mktemp("alertmanager")
-    (home / "config.yml").write_text(CONFIG)
-    url = f"http://127.0.0.1:{free_port()}"
-    with (home / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={home}/config.yml",
-                f"--storage.path={home}/data",
-                f"--web.listen-address={url.removeprefix('http://')}",
-                "--cluster.listen-address=",
-            ],
-            stdout=log,
-            stderr=log,
-            cwd=tool_home(),
-        )
-    try:
-        until(lambda: is_ready(url, process))
+    with observers.alertmanager(tmp_path_factory.mktemp("alertmanager"), CONFIG) as url:
         yield url
-    finally:
-        process.kill()
-        process.wait()
-
-
-def is_ready(url: str, process: "subprocess.Popen[bytes]") -> bool:
-    assert process.poll() is None, f"Alertmanager ended with {process.returncode}"
-    try:
-        return httpx.get(f"{url}/-/ready").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def until(done: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def alerts(url: str, model: str) -> Any:

@@ -13,7 +13,7 @@ from app.domain.notice import Event, Shape
 from app.errors import Conflict, NotFound
 from app.storage import deliveries, webhooks
 from app.storage.db import Connection, Database
-from app.storage.deliveries import Claimed, Counts, Delivered, Delivery, GaveUp, RetryAt, State
+from app.storage.deliveries import Claimed, Delivered, Delivery, GaveUp, RetryAt, State
 from app.storage.tables import delivery, webhook
 from app.storage.webhooks import Webhook
 from tests.factories import NOW
@@ -521,23 +521,6 @@ def test_nothing_is_sent_again_to_a_disabled_webhook(conn: Connection) -> None:
 def test_what_never_was_cannot_be_sent_again(conn: Connection) -> None:
     with pytest.raises(NotFound, match="no delivery 0"):
         deliveries.replay(conn, 0, NOW)
-
-
-def test_an_empty_queue_counts_as_such(conn: Connection) -> None:
-    assert deliveries.counts(conn) == Counts(0, 0, None)
-
-
-def test_the_queue_is_counted_without_what_waits_for_disabled_webhooks(conn: Connection) -> None:
-    hook(conn)
-    for alarm in range(4):
-        queue(conn, alarm=alarm, after=alarm)
-    settle(conn, claim(conn), GaveUp("HTTP 500", 500))
-    settle(conn, claim(conn), Delivered(200))
-    off = hook(conn, Event.TEST)
-    deliveries.queue_for(conn, off.id, NOTICE, Event.TEST, None, NOW - HOUR)
-    webhooks.disable(conn, off.id, "enough", NOW)
-
-    assert deliveries.counts(conn) == Counts(pending=2, dead=1, oldest_due_at=NOW + 2 * SECOND)
 
 
 # Several at once, truly committing.

@@ -10,12 +10,14 @@ from sqlalchemy.exc import IntegrityError
 
 from app.stats import moments
 from app.stats.moments import SoftSums, Sums
-from app.storage import panes, partitions
+from app.storage import panes, partitions, rollups
 from app.storage.db import Connection
 from app.storage.panes import Kind, Pane, PaneKey
+from app.storage.rollups import Stream
 
 START = datetime(2026, 11, 17, 10, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+STREAM = Stream(model_id=1, version="v1", k=2, pane=MINUTE)
 SEED = 20261118
 
 
@@ -221,7 +223,7 @@ def test_the_newest_panes_are_read_newest_first_and_whole(conn: Connection) -> N
     for shard in (0, 1):
         add(conn, {key(minute): hard(minute, 1) for minute in (1, 2, 4)}, shard)
 
-    found = panes.newest(conn, 1, "v1", START + 4 * MINUTE, 2)
+    found = panes.newest(conn, 1, "v1", START, START + 4 * MINUTE, 2)
 
     assert [start for start, _ in found] == [START + 2 * MINUTE, START + MINUTE]
     assert [sums["hard"].counts.tolist() for _, sums in found] == [[4, 2], [2, 2]]
@@ -238,22 +240,13 @@ def test_the_last_predictions_begin_where_enough_panes_are_together(
     for shard in (0, 1):
         add(conn, {key(minute): hard(1, 0) for minute in range(10)}, shard)
 
-    found = panes.start_of_last(conn, 1, "v1", count, START + 10 * MINUTE)
+    found = rollups.start_of_last(conn, STREAM, count, START + 10 * MINUTE)
 
     assert found == START + minute * MINUTE
 
 
 def test_the_last_predictions_of_nothing_begin_at_the_end(conn: Connection) -> None:
-    assert panes.start_of_last(conn, 1, "v1", 5, START) == START
-
-
-def test_counts_of_a_span_are_those_of_its_panes(conn: Connection) -> None:
-    add(conn, {key(minute): hard(minute, 1) for minute in range(5)})
-
-    assert panes.counts(conn, 1, "v1", START + 8 * MINUTE, START + 9 * MINUTE) is None
-    found = panes.counts(conn, 1, "v1", START + MINUTE, START + 3 * MINUTE)
-    assert found is not None
-    assert found.tolist() == [3, 2]
+    assert rollups.start_of_last(conn, STREAM, 5, START) == START
 
 
 def test_no_order_of_arrival_changes_a_sum(conn: Connection) -> None:

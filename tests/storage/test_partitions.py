@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from app.storage import partitions
+from app.domain.notice import Event, Shape
+from app.storage import deliveries, partitions, webhooks
 from app.storage.db import Connection, Database
 from app.storage.partitions import Partition, containing
 
@@ -151,7 +152,59 @@ def test_many_may_need_the_same_partitions_at_once(own: Database) -> None:
     with own.begin() as conn:
         found = existing(conn)
     assert errors == []
-    assert found == {partition.name for partition in wanted}
+    assert {name for name in found if "_1999_" in name} == {partition.name for partition in wanted}
+
+
+def test_partitions_can_be_listed_oldest_first_and_dropped(conn: Connection) -> None:
+    wanted = [containing("batch", date(1999, 5, day)) for day in (7, 5, 6)]
+    partitions.ensure(conn, wanted)
+
+    before = [one for one in partitions.existing(conn, "batch") if one.first.year == 1999]
+    partitions.drop(conn, wanted[0])
+    after = [one for one in partitions.existing(conn, "batch") if one.first.year == 1999]
+
+    assert before == sorted(wanted)
+    assert after == sorted(wanted[1:])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+@pytest.mark.parametrize("table", partitions.SPAN)
+def test_bounds_are_read_as_they_were_made_whatever_the_session_thinks(
+    conn: Connection, table: str, zone: str
+) -> None:
+    conn.execute(text(f"SET LOCAL timezone = '{zone}'"))
+    wanted = containing(table, date(1999, 5, 5))
+
+    partitions.ensure(conn, [wanted])
+
+    assert wanted in partitions.existing(conn, table)
+
+
+def test_a_partition_within_one_that_is_longer_is_not_missing(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE prediction_1990_01_01 PARTITION OF prediction"
+            " FOR VALUES FROM ('1990-01-01 00:00:00+00') TO ('2000-01-01 00:00:00+00')"
+        )
+    )
+
+    partitions.ensure(conn, [containing("prediction", moment("1999-05-05T00:00:00"))])
+
+    assert place(conn, moment("1999-05-05T00:00:00")) == "prediction_1990_01_01"
+
+
+def test_numbers_come_from_the_table_and_not_from_its_partitions(conn: Connection) -> None:
+    owner = webhooks.create(
+        conn, "https://a.example", (Event.TEST,), Shape.STANDARD, moment("1999-01-05T00:00:00")
+    )
+    for month in (3, 1, 2):
+        deliveries.queue(conn, {}, Event.TEST, None, moment(f"1999-{month:02}-05T00:00:00"))
+
+    found = deliveries.page(conn, owner.id, None, None, 10)
+
+    ids = [one.id for one in found]
+    assert ids == list(range(ids[-1] + 2, ids[-1] - 1, -1))
+    assert [one.created_at.month for one in found] == [2, 1, 3]
 
 
 def test_nobody_who_reads_or_writes_is_in_the_way(own: Database) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.stats import moments
 from app.stats.moments import Sums
 from app.storage import panes, partitions, rollups
 from app.storage.db import Connection
+from app.storage.horizon import Horizon
 from app.storage.panes import Kind, PaneKey
 from app.storage.rollups import Keep, Stream
 from app.storage.tables import rollup
@@ -294,3 +296,67 @@ def test_a_total_is_what_was_kept_and_what_is_next_to_it(stored: Connection) -> 
 
     assert found == 7 + 1
     assert stored.execute(select(func.count()).select_from(rollup)).scalar_one() == 1
+
+
+def behind(coarse: datetime, closed: datetime) -> Stream:
+    return replace(STREAM, horizon=Horizon(closed=closed, coarse=coarse))
+
+
+def test_nothing_is_kept_of_panes_that_are_being_made_into_blocks(stored: Connection) -> None:
+    add(stored, START)
+    stream = behind(START + 2 * HOUR, START + 4 * HOUR)
+
+    rollups.total(stored, stream, START, START + 6 * HOUR, keep=ALL)
+
+    assert kept(stored) == {(60, START + 4 * HOUR), (60, START + 5 * HOUR)}
+
+
+def test_panes_are_not_read_where_blocks_are_all_there_is(stored: Connection) -> None:
+    add(stored, START, START + HOUR)
+    total(stored, START, START + 2 * HOUR, ALL)
+    add(stored, START + MINUTE)
+    stream = behind(START + HOUR, START + HOUR)
+
+    found = rollups.total(stored, stream, START, START + 2 * HOUR)
+
+    assert found["hard"].n == 2
+
+
+def test_days_are_kept_of_blocks_that_are_all_there_is(stored: Connection) -> None:
+    total(stored, START, START + 2 * DAY, ALL)
+    stored.execute(rollup.delete().where(rollup.c.panes == 1440))
+    stream = behind(START + DAY, START + DAY)
+
+    rollups.total(stored, stream, START, START + DAY, keep=ALL)
+
+    assert (1440, START) in kept(stored)
+
+
+def test_the_newest_are_panes_and_then_blocks_of_both_kinds(stored: Connection) -> None:
+    soft = moments.sums(3, np.array([0]), np.array([[0.7, 0.2, 0.1]]))
+    add(stored, START, START + HOUR, START + 2 * HOUR, START + 2 * HOUR + MINUTE)
+    panes.add(stored, {PaneKey(1, "v1", START, "soft"): soft}, 0, START)
+    total(stored, START, START + 2 * HOUR, ALL)
+    stream = behind(START + 2 * HOUR, START + 2 * HOUR)
+
+    found = rollups.newest(stored, stream, START + 3 * HOUR, 4)
+
+    starts = [START + 2 * HOUR + MINUTE, START + 2 * HOUR, START + HOUR, START]
+    assert [start for start, _ in found] == starts
+    assert {kind: one.n for kind, one in found[-1][1].items()} == {"hard": 1, "soft": 1}
+    for limit in (1, 3):
+        fewer = rollups.newest(stored, stream, START + 3 * HOUR, limit)
+        assert [start for start, _ in fewer] == starts[:limit]
+
+
+@pytest.mark.parametrize(("count", "minute"), [(1, 121), (2, 120), (3, 60), (4, 0), (9, 0)])
+def test_the_last_predictions_begin_with_a_pane_or_a_block(
+    stored: Connection, count: int, minute: int
+) -> None:
+    add(stored, START + 5 * MINUTE, START + 65 * MINUTE, START + 120 * MINUTE, START + 121 * MINUTE)
+    total(stored, START - 3 * HOUR, START + 2 * HOUR, ALL)
+    stream = behind(START + 2 * HOUR, START + 2 * HOUR)
+
+    found = rollups.start_of_last(stored, stream, count, START + 3 * HOUR)
+
+    assert found == START + minute * MINUTE
