@@ -123,5 +123,6 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
+    pages.install(app)
     openapi.install(app)
     return app

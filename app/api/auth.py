@@ -6,7 +6,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Request
 
 from app.config import Settings
@@ -19,6 +19,8 @@ from app.storage.keys import ApiKey, Scope
 REMEMBERED_SECONDS = 1.0
 # Guessing keys must not become a way to keep the database busy.
 LOOK_AGAIN_SECONDS = 0.1
+# Nor must making up cookies, which are looked up one by one: others need connections, too.
+SESSIONS_AT_ONCE = 2
 
 NEVER = float("-inf")
 # Where the page keeps who has signed in, and the methods that change nothing.
@@ -38,6 +40,7 @@ class Gate:
         self._read_at = NEVER
         self._reading = False
         self._changes = 0
+        self._looking_up = CapacityLimiter(SESSIONS_AT_ONCE)
 
     async def admit(
         self, request: Request, scope: Scope, *, from_page: bool = False
@@ -57,7 +60,7 @@ class Gate:
         if secret is not None:
             key = await self.key_of(secret)
         elif session is not None and (from_page or request.method in SAFE):
-            key = await to_thread.run_sync(self._of_session, session)
+            key = await to_thread.run_sync(self._of_session, session, limiter=self._looking_up)
         else:
             raise Unauthenticated("send a key: Authorization: Bearer <key>")
         if not key.allows(scope):

@@ -61,5 +61,8 @@ def _environment() -> Environment:
         ago=words.ago,
         seconds=words.seconds,
         plain=words.plain,
+        event=words.EVENTS.__getitem__,
+        delivery=words.DELIVERIES.__getitem__,
+        shape=words.SHAPES.__getitem__,
     )
     return made

@@ -18,9 +18,32 @@ PLAIN = {
     "shift": "shift",
     "assumption": "model behaves differently",
     "ingest_stopped": "predictions stopped",
+    "chi2": "chi-square of predicted labels",
+    "ks": "Kolmogorov–Smirnov",
+    "mmd": "MMD of softmax rows",
+    "combined": "means of softmax rows",
     "label_shift_consistent": "a changed label mix explains it",
     "label_shift_doubtful": "doubtful",
     "untestable": "cannot be checked without softmax rows",
+}
+
+# What happens to alarms and to what is told of them.
+EVENTS = {
+    "alarm.pending": "first sign",
+    "alarm.firing": "alarm raised",
+    "alarm.acknowledged": "acknowledged",
+    "alarm.revised": "changed",
+    "alarm.resolved": "over",
+    "test": "test",
+}
+DELIVERIES = {"pending": "pending", "delivered": "delivered", "dead": "given up"}
+SHAPES = {
+    "standard": "Standard Webhooks (a program of yours)",
+    "cloudevents": "CloudEvents",
+    "slack": "Slack",
+    "pagerduty": "PagerDuty",
+    "teams": "Microsoft Teams",
+    "alertmanager": "Prometheus Alertmanager",
 }
 
 
@@ -138,3 +161,20 @@ def plain(word: str | None) -> str:
     ('not label shift', 'firing')
     """
     return UNKNOWN if word is None else PLAIN.get(word, word.replace("_", " "))
+
+
+def span(seconds: float) -> str:
+    """A time, however long, in a unit that can be imagined; a million years stand for all beyond.
+
+    >>> [span(days * 86400.0) for days in (1.0, 30.0, 800.0, 4e5, 1e12)]
+    ['24 hours', '30 days', '2 years', '1,100 years', 'a million years']
+    """
+    for size, unit in ((_YEAR, "years"), (86400.0, "days"), (3600.0, "hours")):
+        if seconds >= 2.0 * size:
+            amount = seconds / size
+            # Two digits are all that can be said of how seldom something is.
+            return "a million years" if amount >= 1e6 else f"{float(f'{amount:.2g}'):,.0f} {unit}"
+    return f"{max(seconds / 60.0, 1.0):.0f} minutes"
+
+
+_YEAR = 365.25 * 86400.0

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from app.api.deps import Conn, Now
-from app.api.pages.base import Looking, PageRoute, shown
+from app.api.pages.base import Looking, PageRoute, Search, shown
 from app.storage import fleet
 from app.storage.fleet import Order
 from app.web import fleet as web
@@ -20,7 +20,7 @@ def get_fleet(
     visitor: Looking,
     conn: Conn,
     now: Now,
-    search: Annotated[str, Query(alias="q", max_length=100)] = "",
+    search: Annotated[Search, Query(alias="q", max_length=100)] = "",
     order: Annotated[Order, Query(alias="sort")] = Order.TROUBLE,
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> Response:
