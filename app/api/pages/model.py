@@ -32,7 +32,7 @@ from app.web.model import Asked
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-DEFAULT_HOURS = 24
+HOUR = timedelta(hours=1)
 LONGEST_SPAN = timedelta(days=3660)
 TABLE_POINTS, TABLE_LABELS = 20, 3
 LATE_DAYS = 30
@@ -63,15 +63,17 @@ def chosen(
     owner = models.get(conn, model)
     if version is not None and version not in owner.versions:
         raise NotFound(f"model {model!r} has no reference {version!r}")
+    own = window_of(owner, window)
     end = to or now
-    begin = start or end - timedelta(hours=hours or DEFAULT_HOURS)
+    span = web.usual_span(own, owner.settings.pane) if hours is None else hours * HOUR
+    begin = start or end - span
     if begin >= end or end - begin > LONGEST_SPAN:
         raise wrong_parameter("from", "must lie before `to`, and less than ten years")
     asked = Asked(model, window, version, hours, start, to, tuple(dict.fromkeys(labels or ())))
     unknown = set(asked.labels) - set(owner.labels)
     if unknown:
         raise wrong_parameter("labels", f"has {min(unknown)!r}, which is not one of the model's")
-    return Choice(asked, owner, window_of(owner, window), begin, end)
+    return Choice(asked, owner, own, begin, end)
 
 
 Chosen = Annotated[Choice, Depends(chosen)]
@@ -108,7 +110,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         shown_version=version,
         versions=_versions(model),
         span=(choice.start, choice.end),
-        hours=None if asked.start else asked.hours or DEFAULT_HOURS,
+        hours=None if asked.start else (choice.end - choice.start) / HOUR,
         spans=web.SPANS,
         seen=seen,
         headline=headline.headline(situation),
