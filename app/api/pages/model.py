@@ -6,21 +6,22 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.deps import Conn, Now
+from app.api.deps import Conn, Now, services
 from app.api.estimates import VersionName, WindowName, window_of
 from app.api.models import ModelName
 from app.api.pages.base import Looking, PageRoute, shown, visiting
 from app.api.panes import From, To
 from app.domain import window as windows
 from app.domain.alarm import BLIND, Alarm
-from app.domain.evaluation import LabelColumns, Point
+from app.domain.evaluation import Evaluation, LabelColumns, Point, Result
 from app.domain.model import Model
 from app.domain.verdict import SHIFTED_BELOW
 from app.domain.window import Window
 from app.errors import NotFound, wrong_parameter
-from app.evaluate.look import chosen_version
+from app.evaluate.look import Evaluator, chosen_version
+from app.stats.analysis import ENOUGH
 from app.storage import alarms, detectors, evaluations, models, predictions, references
 from app.storage.db import Connection
 from app.storage.keys import Scope
@@ -80,7 +81,7 @@ Chosen = Annotated[Choice, Depends(chosen)]
 
 
 @router.get("/models/{model}")
-def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Response:
+def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now, request: Request) -> Response:
     model, asked = choice.model, choice.asked
     if model.active_version is None:
         return shown("model_without_reference.html", visitor, model=model)
@@ -100,6 +101,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         worries,
         None if arrived is None else arrived.arrived_at,
         now,
+        _since_onset(services(request).evaluator, conn, model, seen, worries, now),
     )
     return shown(
         "model.html",
@@ -164,6 +166,24 @@ def _history(
         windows.slices(choice.start, choice.end, points),
         labels,
     )
+
+
+def _since_onset(
+    evaluator: Evaluator,
+    conn: Connection,
+    model: Model,
+    seen: Evaluation | None,
+    worries: list[Alarm],
+    now: datetime,
+) -> Result | None:
+    """What is found since a change began, where the window began before it: a shorter span."""
+    onset = headline.wants_since(seen, worries)
+    if seen is None or onset is None:
+        return None
+    look = evaluator.span(conn, model, seen.version, onset, seen.end, now)
+    found = look.evaluation(None).result
+    enough = found.n >= ENOUGH and found.total_variation is not None
+    return found if enough else None
 
 
 def _worries(found: Iterable[Alarm], version: str) -> list[Alarm]:
