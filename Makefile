@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow tools check format lock secrets image clean dashboards
+.PHONY: help run demo test test-slow tools check format lock secrets image clean dashboards
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,9 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 
 run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
 	@exec $(BIN)/shiftwatch serve
+
+demo: $(VENV)/run.stamp ## Show it with real predictions: two models, a shift, within a minute
+	@exec $(BIN)/shiftwatch demo
 
 test: $(VENV)/dev.stamp ## All tests but the slow calibration ones
 	@$(BIN)/python -m pytest -m "not slow"

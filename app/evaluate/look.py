@@ -6,7 +6,7 @@ from datetime import datetime
 
 from app.domain import evaluation as evaluations
 from app.domain import window as windows
-from app.domain.evaluation import EffectiveWindow, Evaluation
+from app.domain.evaluation import EffectiveWindow, Evaluation, Evidence
 from app.domain.model import Model
 from app.domain.verdict import Attention, Verdict, judge
 from app.domain.watch import Watch
@@ -47,9 +47,13 @@ class Look:
     effective: EffectiveWindow | None = None
 
     def evaluation(
-        self, window: str | None, slot: datetime | None = None, revision: int = 1
+        self,
+        window: str | None,
+        slot: datetime | None = None,
+        revision: int = 1,
+        evidence: Evidence | None = None,
     ) -> Evaluation:
-        """What was found, in plain numbers."""
+        """What was found, in plain numbers, beside the detector's evidence at that time."""
         found = evaluations.result(
             self.analysis,
             self.basis.hard.diagnosis.nu,
@@ -57,6 +61,7 @@ class Look:
             self.attention,
             more_status=self.notes,
             effective=self.effective,
+            evidence=evidence,
         )
         return Evaluation(
             self.version,

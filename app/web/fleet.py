@@ -3,23 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import sqrt
 
-from app.domain.fleet import OpenAlarm, VersionNow, WindowNow
-from app.web import words
+from app.domain.fleet import OpenAlarm, VersionNow
+from app.web import moved, words
+from app.web.moved import Moved
 
 WIDTH, HEIGHT = 96, 28
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """The label whose share has moved most, and where to."""
-
-    label: str
-    p: float
-    q: float
-    lower: float | None
-    upper: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +56,9 @@ def _row(
         n=0 if window is None else window.n,
         accuracy=None if window is None or window.accuracy is None else window.accuracy.estimate,
         reference_accuracy=None if version is None else version.accuracy,
-        moved=None if version is None or window is None else moved(version, window),
+        moved=None
+        if version is None or window is None
+        else moved.most(version.labels, window.labels),
         alarm=alarm,
         arrived=words.ago(None if version is None else version.arrived_at, now),
         sparkline=sparkline(traffic),
@@ -80,29 +71,6 @@ def _worst(name: str, versions: Sequence[VersionNow]) -> OpenAlarm | None:
     states = {"pending": 0, "acknowledged": 1, "firing": 2}
     found = [alarm for one in versions if one.model == name for alarm in one.alarms]
     return max(found, key=lambda one: (states[one.state], grades[one.severity]), default=None)
-
-
-def moved(version: VersionNow, window: WindowNow) -> Moved | None:
-    """The label that moved most; None where nothing is known of the mix.
-
-    Shares are compared by their square roots: a label that has grown from 1 to 5 % says more than
-    the one that has given way to it, from 99 to 95 %.
-    """
-    columns = window.labels
-    if columns.q is None:
-        return None
-    changes = [
-        (abs(sqrt(max(q, 0.0)) - sqrt(p)), label)
-        for label, (p, q) in enumerate(zip(columns.p, columns.q, strict=True))
-        if p is not None and q is not None
-    ]
-    if not changes:
-        return None
-    _, label = max(changes, key=lambda change: change[0])
-    p, q = columns.p[label] or 0.0, columns.q[label] or 0.0
-    lower = None if columns.q_lower is None else columns.q_lower[label]
-    upper = None if columns.q_upper is None else columns.q_upper[label]
-    return Moved(version.labels[label], p, q, lower, upper)
 
 
 def sparkline(values: Sequence[int]) -> str | None:

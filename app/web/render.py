@@ -58,6 +58,8 @@ def _environment() -> Environment:
         moment=words.moment,
         iso=words.iso,
         p_value=words.p_value,
+        ago=words.ago,
+        seconds=words.seconds,
         plain=words.plain,
         event=words.EVENTS.__getitem__,
         delivery=words.DELIVERIES.__getitem__,

@@ -16,7 +16,7 @@ PLAIN = {
     "undetermined": "shift, cause unknown",
     "no_reference": "no reference yet",
     "shift": "shift",
-    "assumption": "model behaves differently",
+    "assumption": "behaves differently",
     "ingest_stopped": "predictions stopped",
     "chi2": "chi-square of predicted labels",
     "ks": "Kolmogorov–Smirnov",
@@ -144,6 +144,15 @@ def duration(length: timedelta) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def seconds(length: float) -> str:
+    """A length of time that is known in seconds.
+
+    >>> seconds(7300.0)
+    '2 h'
+    """
+    return duration(timedelta(seconds=length))
 
 
 def plain(word: str | None) -> str:
