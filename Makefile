@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow tools check format lock secrets image clean dashboards
+.PHONY: help run demo test test-slow tools check format lock secrets image clean dashboards
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,9 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 
 run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
 	@exec $(BIN)/shiftwatch serve
+
+demo: $(VENV)/run.stamp ## Show it with real predictions: two models, a shift, within a minute
+	@exec $(BIN)/shiftwatch demo
 
 test: $(VENV)/dev.stamp ## All tests but the slow calibration ones
 	@$(BIN)/python -m pytest -m "not slow"
@@ -52,6 +55,7 @@ lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requir
 	@$(PIP) uv
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build -o requirements.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build --group dev -c requirements.txt -o requirements-dev.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group browser -c requirements-dev.txt -o requirements-browser.txt
 
 secrets: ## Random secrets for docker-compose.yml; those that are there stay
 	@sh deploy/compose/make-secrets

@@ -3,20 +3,24 @@
 import argparse
 import http.client
 import ipaddress
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from app import __version__, logs, serve
 from app.config import BadSettings, Settings
+from app.demo import run as demo
+from app.demo.run import DemoError
 from app.errors import AppError
 from app.storage import keys, schema
 from app.storage.db import Database
-from app.storage.embedded import Embedded, EmbeddedError
+from app.storage.embedded import EmbeddedError
 from app.storage.keys import Scope
 
 # Shorter than what orchestrators allow for a check, so that it is us who say what is wrong.
@@ -32,13 +36,16 @@ class Refused(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     given = {name: getattr(options, name, None) for name in ("host", "port", "data_dir")}
+    if options.run is None:
+        # Settings that cannot be used are something to tell, here.
+        return _doctor(given, options)
     try:
         settings = Settings.from_env(os.environ, **given)
         logs.configure(settings.log_level, settings.log_format)
         options.run(settings, options)
     except BadSettings as error:
         return _fail(f"the settings cannot be used:\n{error}", 2)
-    except (AppError, EmbeddedError, schema.WrongServer, Refused) as error:
+    except (AppError, EmbeddedError, schema.WrongServer, DemoError, Refused) as error:
         return _fail(str(error), 1)
     return 0
 
@@ -55,10 +62,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"shiftwatch {__version__}")
     commands = found.add_subparsers(required=True, metavar="COMMAND")
     _add_serving(commands, "serve", _serve, "the whole service, with a PostgreSQL of its own")
+    _add_demo(commands)
     _add_serving(commands, "api", _api, "the API alone, on the PostgreSQL you configured")
     _add(commands, "worker", _worker, "evaluates models and delivers notices; any number of them")
     _add(commands, "migrate", _migrate, "bring the database to the schema of this release")
     _add(commands, "prune", _prune, "forget what is too old, as every worker does by the hour")
+    _add_doctor(commands)
     _add_key_commands(commands.add_parser("key", help="who may use the service"))
     healthy = _add(commands, "healthy", _healthy, "whether the process on a port answers well")
     healthy.add_argument("--port", type=int, help="port of the API (8000) or of a worker")
@@ -79,6 +88,45 @@ def _add_serving(commands: Any, name: str, run: Command, help: str) -> None:
     command.add_argument("--port", type=int, help="port to listen on (8000)")
 
 
+def _add_demo(commands: Any) -> None:
+    help = "the service with two models, their traffic, and something that happens to each"
+    command: argparse.ArgumentParser = commands.add_parser("demo", help=help, description=help)
+    command.add_argument("--port", type=int, help="port to listen on (8000)")
+    command.add_argument(
+        "--data-dir",
+        type=Path,
+        help="where to keep the demo's data, a directory that is not there yet; "
+        "left out, everything goes when it ends",
+    )
+    command.add_argument(
+        "--speed", type=_positive, default=1.0, help="of the story; 0.5 takes twice as long (1)"
+    )
+    command.add_argument("--minutes", type=_positive, help="end by itself after so many")
+    # For the process that `demo` itself starts.
+    command.add_argument("--tell", metavar="URL", help=argparse.SUPPRESS)
+    command.set_defaults(run=_demo)
+
+
+def _add_doctor(commands: Any) -> None:
+    help = "check settings, database, clock, worker and webhooks, and say what to do"
+    command: argparse.ArgumentParser = commands.add_parser("doctor", help=help, description=help)
+    command.add_argument("--data-dir", type=Path, help="of the embedded PostgreSQL (.shiftwatch)")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument(
+        "--test-webhooks",
+        action="store_true",
+        help="also open a connection to each webhook; nothing is sent on it",
+    )
+    command.set_defaults(run=None)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0.0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
 def _add_key_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     create = _add(commands, "create", _create_key, "make a key and print its secret, once")
@@ -97,13 +145,32 @@ def _add_key_commands(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(settings: Settings, _: argparse.Namespace) -> None:
-    with serve.stopping_on_signals(), _url(settings) as (url, embedded):
-        database = Database(url)
-        try:
-            schema.upgrade(database)
-        finally:
-            database.close()
-        serve.run(settings, url, embedded)
+    serve.run(settings)
+
+
+def _demo(settings: Settings, options: argparse.Namespace) -> None:
+    if options.tell is not None:
+        from app.demo import tell  # takes as long to load as the API
+
+        tell.tell(options.tell, options.speed, options.minutes)
+    else:
+        demo.run(settings, options.data_dir, options.speed, options.minutes)
+
+
+def _doctor(given: dict[str, Any], options: argparse.Namespace) -> int:
+    from app import doctor  # takes as long to load as the worker
+
+    found = doctor.examine(
+        os.environ, given, lambda: datetime.now(UTC), connect=options.test_webhooks
+    )
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        for one in found:
+            print(f"{one.level:<4}  {one.name:<12}  {one.said}")
+            if one.advice:
+                print(f"{'':20}-> {one.advice}")
+    return int(any(one.level is doctor.Level.FAIL for one in found))
 
 
 def _api(settings: Settings, _: argparse.Namespace) -> None:
@@ -225,18 +292,9 @@ def _reachable(host: str) -> str:
 @contextmanager
 def _database(settings: Settings) -> Iterator[Database]:
     """The configured database, or the embedded one: the running one, or started for a moment."""
-    with _url(settings) as (url, _):
+    with serve.database_url(settings) as (url, _):
         database = Database(url)
         try:
             yield database
         finally:
             database.close()
-
-
-@contextmanager
-def _url(settings: Settings) -> Iterator[tuple[str, Embedded | None]]:
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value(), None
-        return
-    with Embedded(settings.data_dir, settings.pg_bin) as embedded:
-        yield embedded.start().url, embedded

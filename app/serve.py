@@ -11,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import IO
 
 from app.config import PREFIX, Settings
 from app.logs import logger
 from app.processes import ends_with_parent
+from app.storage import schema
+from app.storage.db import Database
 from app.storage.embedded import Embedded
 
 log = logger(__name__)
@@ -40,10 +43,13 @@ class Stop(BaseException):
 
 
 @contextmanager
-def stopping_on_signals() -> Iterator[None]:
-    """SIGTERM, SIGHUP and Ctrl-C unwind the block."""
+def stopping_on_signals(*, once: bool = False) -> Iterator[None]:
+    """SIGTERM, SIGHUP and Ctrl-C unwind the block; with `once`, no other disturbs the unwinding."""
 
     def stop(number: int, _: FrameType | None) -> None:
+        if once:
+            for other in SIGNALS:
+                signal.signal(other, signal.SIG_IGN)
         raise Stop(signal.Signals(number).name)
 
     before = {number: signal.signal(number, stop) for number in SIGNALS}
@@ -57,11 +63,14 @@ def stopping_on_signals() -> Iterator[None]:
 
 
 class Child:
-    """A process of ours that is started again when it dies."""
+    """A process of ours that is started again when it dies; `output` takes what it prints."""
 
-    def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environ: dict[str, str], output: IO[bytes] | None = None
+    ) -> None:
         self.command = command
         self.environ = environ
+        self.output = output
         self.has_lived = False
         self.pause = 0.0
         self.start()
@@ -72,6 +81,8 @@ class Child:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "app", *self.command],
             env=self.environ,
+            stdout=self.output,
+            stderr=self.output,
             start_new_session=True,
             preexec_fn=ends_with_parent(signal.SIGTERM),
         )
@@ -101,9 +112,13 @@ class Child:
             self.process.wait()
 
 
-def look_after(children: Sequence[Child], embedded: Embedded | None) -> None:
-    """Returns only by a signal, or by a child that will not live."""
-    while True:
+def look_after(
+    children: Sequence[Child],
+    embedded: Embedded | None,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Until a signal comes, a child will not live, or the caller has had enough."""
+    while not until():
         if embedded is not None and not embedded.alive():
             embedded.recover()
         for child in children:
@@ -111,15 +126,50 @@ def look_after(children: Sequence[Child], embedded: Embedded | None) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def run(settings: Settings, url: str, embedded: Embedded | None) -> None:
-    """Serve until told to stop; the database is there and migrated."""
+@contextmanager
+def database_url(settings: Settings) -> Iterator[tuple[str, Embedded | None]]:
+    """Of the configured database, or of the embedded one: the running one, or started here."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value(), None
+        return
+    with Embedded(settings.data_dir, settings.pg_bin) as embedded:
+        yield embedded.start().url, embedded
+
+
+@contextmanager
+def migrated(settings: Settings) -> Iterator[tuple[str, Embedded | None]]:
+    """The same, with the schema of this release."""
+    with database_url(settings) as (url, embedded):
+        database = Database(url)
+        try:
+            schema.upgrade(database)
+        finally:
+            database.close()
+        yield url, embedded
+
+
+@contextmanager
+def children(
+    settings: Settings, url: str, output: IO[bytes] | None = None
+) -> Iterator[Sequence[Child]]:
+    """The API and the worker, stopped at the end of the block."""
     environ = _environ(settings, url)
-    children = [Child(["api"], environ), Child(["worker"], environ)]
+    found = [Child([command], environ, output) for command in ("api", "worker")]
     try:
-        look_after(children, embedded)
+        yield found
     finally:
-        for child in children:
+        for child in found:
             child.stop()
+
+
+def run(settings: Settings) -> None:
+    """Serve until told to stop."""
+    with (
+        stopping_on_signals(),
+        migrated(settings) as (url, embedded),
+        children(settings, url) as family,
+    ):
+        look_after(family, embedded)
 
 
 def _environ(settings: Settings, url: str) -> dict[str, str]:

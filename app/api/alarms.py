@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AwareDatetime, BaseModel, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, StringConstraints, model_validator
 
 from app.api import paging
 from app.api.deps import Admin, Caller, Conn, Now, Reader, json_body, services
 from app.api.openapi import body_of
-from app.api.schemas import Label, Moment, Slug, Strict
+from app.api.schemas import Label, Moment, Slug, Strict, storable
 from app.domain import alarm as domain
 from app.domain.alarm import AlarmKind, AlarmState, Severity, Silence
 from app.domain.verdict import Verdict
@@ -17,6 +17,7 @@ from app.errors import InvalidInput
 from app.evaluate import by_hand
 from app.storage import alarms, models, silences
 from app.storage.alarms import Owned, PastChange
+from app.storage.db import Connection
 
 router = APIRouter(prefix="/v1/alarms", tags=["alarms"])
 silences_router = APIRouter(prefix="/v1/silences", tags=["alarms"])
@@ -26,7 +27,7 @@ LONGEST_SILENCE = timedelta(days=366)
 AlarmId = Annotated[int, Path(ge=0, lt=2**63)]
 SilenceId = Annotated[int, Path(ge=0, lt=2**31)]
 Person = Annotated[Label, StringConstraints(max_length=200)]
-Words = Annotated[str, StringConstraints(max_length=2000)]
+Words = Annotated[str, StringConstraints(max_length=2000), AfterValidator(storable)]
 
 
 class AlarmView(BaseModel):
@@ -236,13 +237,17 @@ def create_silence(
     caller: Caller,
 ) -> SilenceView:
     """Tell nobody of alarms that match, until then. The alarms themselves go on."""
+    return SilenceView.of(silenced(conn, body, caller, now), now)
+
+
+def silenced(conn: Connection, body: SilenceBody, caller: str, now: datetime) -> Silence:
     if not now < body.until <= now + LONGEST_SILENCE:
         raise InvalidInput("until must lie in the future, within a year", "#/until")
     matchers = {
         name: str(value) for name, value in body.matchers.model_dump(exclude_none=True).items()
     }
     new = Silence(matchers, body.until, body.by or caller, body.reason, now)
-    return SilenceView.of(silences.create(conn, new), now)
+    return silences.create(conn, new)
 
 
 @silences_router.get("", dependencies=[Reader])
@@ -261,6 +266,10 @@ def list_silences(
 @silences_router.delete("/{silence_id}", dependencies=[Admin])
 def end_silence(silence_id: SilenceId, conn: Conn, now: Now, caller: Caller) -> SilenceView:
     """End a silence before its time; what it covered and still fires is told of soon."""
+    return SilenceView.of(heard_again(conn, silence_id, caller, now), now)
+
+
+def heard_again(conn: Connection, silence_id: int, caller: str, now: datetime) -> Silence:
     ended = silences.end(conn, silence_id, caller, now)
     models.mark_due(conn, alarms.models_with_open(conn), now)
-    return SilenceView.of(ended, now)
+    return ended

@@ -18,6 +18,7 @@ from app.api import (
     metrics,
     models,
     openapi,
+    pages,
     panes,
     plans,
     predictions,
@@ -53,6 +54,7 @@ ROUTERS = (
     health.router,
     metrics.router,
     problems.router,
+    pages.router,
 )
 
 
@@ -121,5 +123,6 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
+    pages.install(app)
     openapi.install(app)
     return app

@@ -1,16 +1,17 @@
 """Who may do what: API keys with scopes, and the rules for a machine of one's own."""
 
 import time
+from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Request
 
 from app.config import Settings
 from app.errors import Forbidden, Unauthenticated, Unavailable
-from app.storage import keys
+from app.storage import keys, sessions
 from app.storage.db import Database
 from app.storage.keys import ApiKey, Scope
 
@@ -18,8 +19,13 @@ from app.storage.keys import ApiKey, Scope
 REMEMBERED_SECONDS = 1.0
 # Guessing keys must not become a way to keep the database busy.
 LOOK_AGAIN_SECONDS = 0.1
+# Nor must making up cookies, which are looked up one by one: others need connections, too.
+SESSIONS_AT_ONCE = 2
 
 NEVER = float("-inf")
+# Where the page keeps who has signed in, and the methods that change nothing.
+COOKIE = "shiftwatch_session"
+SAFE = ("GET", "HEAD")
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
@@ -34,23 +40,46 @@ class Gate:
         self._read_at = NEVER
         self._reading = False
         self._changes = 0
+        self._looking_up = CapacityLimiter(SESSIONS_AT_ONCE)
 
-    async def admit(self, request: Request, scope: Scope) -> ApiKey | None:
-        """Returns if the request may do what `scope` stands for, with its key; raises otherwise."""
+    async def admit(
+        self, request: Request, scope: Scope, *, from_page: bool = False
+    ) -> ApiKey | None:
+        """Returns if the request may do what `scope` stands for, with its key; raises otherwise.
+
+        Who has signed in to the page may read by his cookie. To change anything by it, the request
+        must be known to come `from_page`: a browser sends cookies along for any page.
+        """
         if self._open:
             return None
         known = await self._known()
         if not known and self._loopback:
             refuse_strangers(request)
             return None
-        secret = _bearer(request)
-        if secret is None:
+        secret, session = _bearer(request), request.cookies.get(COOKIE)
+        if secret is not None:
+            key = await self.key_of(secret)
+        elif session is not None and (from_page or request.method in SAFE):
+            key = await to_thread.run_sync(self._of_session, session, limiter=self._looking_up)
+        else:
             raise Unauthenticated("send a key: Authorization: Bearer <key>")
+        if not key.allows(scope):
+            raise Forbidden(f"the key {key.name!r} does not have the scope {scope.value!r}")
+        return key
+
+    async def key_of(self, secret: str) -> ApiKey:
+        """The key with that secret, if it is still good."""
+        known = await self._known()
         key = known.get(keys.digest(secret)) or await self._new(secret)
         if key is None or key.revoked_at is not None:
             raise Unauthenticated("the key is not known, or was revoked")
-        if not key.allows(scope):
-            raise Forbidden(f"the key {key.name!r} does not have the scope {scope.value!r}")
+        return key
+
+    def _of_session(self, session: str) -> ApiKey:
+        with self._database.begin() as conn:
+            key = sessions.find(conn, session, datetime.now(UTC))
+        if key is None:
+            raise Unauthenticated("the session is over; sign in again")
         return key
 
     async def _new(self, secret: str) -> ApiKey | None:

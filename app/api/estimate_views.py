@@ -77,6 +77,13 @@ class EffectiveWindowView(BaseModel):
     stopped_by: float | None
 
 
+class EvidenceView(BaseModel):
+    """The detector's log evidence of a change, and from how much on it raises the alarm."""
+
+    statistic: float
+    threshold: float
+
+
 class AlarmGlance(BaseModel):
     id: int
     kind: AlarmKind
@@ -89,7 +96,9 @@ class EstimateView(BaseModel):
     """What a window says of the label mix. What cannot be known is null, and `status` says why.
 
     `verdict` goes by the detectors that watch the stream as soon as they are armed (until then
-    `status` has `calibrating`), and by one look at this window before.
+    `status` has `calibrating`), and by one look at this window before. `evidence` is theirs as it
+    was when the worker looked; null before they are armed, and of a look that was taken for this
+    answer alone.
     """
 
     model: str
@@ -110,6 +119,7 @@ class EstimateView(BaseModel):
     accuracy: AccuracyView | None
     assumption: AssumptionView | None
     effective_window: EffectiveWindowView | None
+    evidence: EvidenceView | None
     alarm: AlarmGlance | None
 
     @classmethod

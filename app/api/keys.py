@@ -1,11 +1,12 @@
 """API keys: make, list, revoke. A secret is shown once."""
 
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.deps import Admin, Conn, Now, json_body, services
+from app.api.deps import Admin, Conn, Now, Services, json_body, services
 from app.api.openapi import body_of
 from app.api.schemas import Label, Moment, Strict
 from app.storage import keys
@@ -59,11 +60,7 @@ def create_key(
     body: Annotated[KeyBody, Depends(json_body(KeyBody))], now: Now, request: Request
 ) -> NewKeyView:
     """A new key; its secret is in this answer and nowhere else."""
-    own = services(request)
-    # The gate looks again only after the commit: before it, there is nothing new to see.
-    with own.database.begin() as conn:
-        key, secret = keys.create(conn, body.name, body.scopes, now)
-    own.gate.forget()
+    key, secret = made(services(request), body, now)
     return NewKeyView.of(key, secret=secret)
 
 
@@ -76,8 +73,21 @@ def list_keys(conn: Conn) -> KeyList:
 @router.delete("/{key_id}")
 def revoke_key(key_id: KeyId, now: Now, request: Request) -> KeyView:
     """End a key. Other replicas learn of it within a second."""
-    own = services(request)
+    return KeyView.of(ended(services(request), key_id, now))
+
+
+# The gate looks again only after the commit: before it, there is nothing new to see.
+
+
+def made(own: Services, body: KeyBody, now: datetime) -> tuple[ApiKey, str]:
+    with own.database.begin() as conn:
+        key, secret = keys.create(conn, body.name, body.scopes, now)
+    own.gate.forget()
+    return key, secret
+
+
+def ended(own: Services, key_id: int, now: datetime) -> ApiKey:
     with own.database.begin() as conn:
         revoked = keys.revoke(conn, key_id, now)
     own.gate.forget()
-    return KeyView.of(revoked)
+    return revoked

@@ -55,6 +55,13 @@ def _label(text: str) -> str:
     return text
 
 
+def storable(text: str) -> str:
+    """Refuses what PostgreSQL has no text for; lines and tabs are fine."""
+    if any(one == "\0" or unicodedata.category(one) == "Cs" for one in text):
+        raise ValueError("must be text, without null characters and halves of characters")
+    return text
+
+
 def _iso_8601(value: object) -> object:
     if isinstance(value, timedelta) or (isinstance(value, str) and value[:1].upper() == "P"):
         return value

@@ -1,5 +1,6 @@
 """Webhooks: who is told of alarms, and what became of each notice."""
 
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 import httpx
@@ -24,6 +25,7 @@ from app.domain.notice import Event, Shape
 from app.domain.times import rfc_3339
 from app.errors import InvalidInput, wrong_parameter
 from app.storage import deliveries, keys, webhooks
+from app.storage.db import Connection
 from app.storage.deliveries import Delivery, State
 from app.storage.webhooks import Webhook
 
@@ -140,10 +142,15 @@ def create_webhook(
     request: Request,
 ) -> SecretWebhookView:
     """Tell this address of alarms. The secret that signs is in this answer and nowhere else."""
-    allowed = deliver.reach(services(request).settings, any_key=bool(keys.all_keys(conn)))
+    found = made(conn, body, services(request).settings, now)
+    return SecretWebhookView.of(found, secret=found.secret)
+
+
+def made(conn: Connection, body: WebhookBody, settings: Settings, now: datetime) -> Webhook:
+    allowed = deliver.reach(settings, any_key=bool(keys.all_keys(conn)))
     if reason := deliver.refused_url(body.url, allowed):
         raise InvalidInput(f"the URL {reason}", "#/url")
-    found = webhooks.create(
+    return webhooks.create(
         conn,
         body.url,
         body.events or notice.default_events(body.shape),
@@ -151,7 +158,6 @@ def create_webhook(
         now,
         None if body.routing_key is None else body.routing_key.get_secret_value(),
     )
-    return SecretWebhookView.of(found, secret=found.secret)
 
 
 @router.get("", dependencies=[Reader])
@@ -178,16 +184,19 @@ def delete_webhook(webhook_id: WebhookId, conn: Conn) -> None:
 @router.post("/{webhook_id}/test", dependencies=[Admin], status_code=202)
 def try_webhook(webhook_id: WebhookId, conn: Conn, now: Now, request: Request) -> DeliveryView:
     """Queue a notice of the event `test` for this webhook, whatever else it wants to know of."""
+    return DeliveryView.of(tried(conn, webhook_id, services(request).settings, now))
+
+
+def tried(conn: Connection, webhook_id: int, settings: Settings, now: datetime) -> Delivery:
     trial = {
         "type": Event.TEST.value,
         "timestamp": rfc_3339(now),
         "data": {
             "reason": "This is a test. Notices of alarms will arrive here.",
-            "links": _links(services(request).settings, webhook_id),
+            "links": _links(settings, webhook_id),
         },
     }
-    queued = deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now, tracing.current())
-    return DeliveryView.of(queued)
+    return deliveries.queue_for(conn, webhook_id, trial, Event.TEST, None, now, tracing.current())
 
 
 @router.post("/{webhook_id}/rotate", dependencies=[Admin])
@@ -239,7 +248,7 @@ def _shown(found: Webhook) -> str:
 
 def _links(settings: Settings, webhook_id: int) -> dict[str, Any]:
     root = settings.root_url
-    return {"page": f"{root}/", "api": f"{root}/v1/webhooks/{webhook_id}"}
+    return {"page": f"{root}/webhooks/{webhook_id}", "api": f"{root}/v1/webhooks/{webhook_id}"}
 
 
 def _id_in(cursor: str | None) -> int | None:

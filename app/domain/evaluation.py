@@ -73,8 +73,16 @@ class EffectiveWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """The logarithm of what speaks for a change of the mix, and of how much raises the alarm."""
+
+    statistic: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """What was found in a span of panes."""
+    """What was found in a span of panes; `evidence` is what the detector had at the time."""
 
     n: int
     verdict: Verdict
@@ -88,6 +96,7 @@ class Result:
     accuracy: AccuracyNow | None = None
     assumption: AssumptionFound | None = None
     effective: EffectiveWindow | None = None
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,22 @@ class Evaluation:
         return self.start, self.result.n, self.result.labels.predicted
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An evaluation as one point of a curve: of some labels only, in the order asked for."""
+
+    slot: datetime
+    end: datetime
+    n: int
+    verdict: Verdict
+    q: Known
+    q_lower: Known
+    q_upper: Known
+    p_value: float | None = None
+    accuracy: AccuracyNow | None = None
+    evidence: Evidence | None = None
+
+
 def result(
     analysis: Analysis,
     p: Floats,
@@ -123,6 +148,7 @@ def result(
     *,
     more_status: Sequence[str] = (),
     effective: EffectiveWindow | None = None,
+    evidence: Evidence | None = None,
 ) -> Result:
     """What an analysis found; if more than the label mix moved, not what that would mean."""
     trusted = verdict is not Verdict.NOT_LABEL_SHIFT
@@ -141,6 +167,7 @@ def result(
         accuracy=_accuracy(analysis) if trusted else None,
         assumption=_assumption(analysis),
         effective=effective,
+        evidence=evidence,
     )
 
 
@@ -200,6 +227,7 @@ def described(one: Evaluation, model: Model, alarm: Mapping[str, Any] | None) ->
         "accuracy": None if found.accuracy is None else asdict(found.accuracy),
         "assumption": None if found.assumption is None else asdict(found.assumption),
         "effective_window": None if found.effective is None else asdict(found.effective),
+        "evidence": None if found.evidence is None else asdict(found.evidence),
         "alarm": alarm,
     }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from app.domain.evaluation import Evidence
 from app.domain.model import AlarmPolicy
 from app.domain.verdict import Attention
 from app.stats import (
@@ -395,6 +396,23 @@ def violation_is_over(watch: Watch, own: Detectors, policy: AlarmPolicy) -> bool
     if raised is None or own.monitor is None or raised.quiet_panes < policy.clear_panes:
         return False
     return own.confidence is None or raised.back >= own.monitor.log_arl
+
+
+def evidence(watch: Watch, own: Detectors) -> Evidence | None:
+    """How much speaks for a change of the mix by now; None before there is anything to go by.
+
+    After each call F1 begins anew, so with the pane that made it call it has reached the threshold
+    and has nothing left.
+    """
+    state, raised, threshold = watch.shift, watch.shifted, own.shift.log_arl
+    if state is None:
+        return None
+    if state.steps:
+        return Evidence(float(sequential.log_mean(state.log_m, own.shift.log_weights)), threshold)
+    if raised is None:
+        return None
+    first = raised.at == watch.newest
+    return Evidence(raised.statistic if first else threshold, threshold)
 
 
 def without_shift(watch: Watch, own: Detectors) -> Watch:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from math import ceil
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,6 +90,27 @@ def stride(window: Window, pane: timedelta) -> timedelta:
     if window.length is None:
         return STRIDE_PANES[window.kind] * pane
     return max(1, window.length // (KEPT_PER_LENGTH * pane)) * pane
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A span of time in equal parts: they begin at `first`, `first + every`, ..., `last`."""
+
+    first: datetime
+    last: datetime
+    every: timedelta
+
+
+def slices(start: datetime, end: datetime, at_most: int) -> Slices:
+    """A span in about so many slices, which stay where they are while the span moves on.
+
+    >>> noon = datetime(2026, 11, 17, 12, 0, 7, tzinfo=UTC)
+    >>> cut = slices(noon - timedelta(hours=24), noon, 240)
+    >>> str(cut.first.time()), str(cut.last.time()), str(cut.every)
+    ('12:00:00', '12:00:00', '0:06:00')
+    """
+    every = timedelta(seconds=max(1, ceil((end - start).total_seconds() / at_most)))
+    return Slices(pane_start(start, every), pane_start(end, every), every)
 
 
 def longest(windows: Iterable[Window]) -> timedelta:

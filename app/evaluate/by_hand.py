@@ -34,6 +34,27 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Choices:
+    """What can be said to an alarm at the moment."""
+
+    acknowledge: bool
+    resolve: bool
+    accept: bool
+
+
+def choices(conn: Connection, owned: Owned) -> Choices:
+    """What `Hands` would not refuse, unless the alarm changes in between."""
+    alarm = owned.alarm
+    watch = _watch_of(conn, owned.model_id, alarm) if alarm.is_open else None
+    shifted = watch is not None and watch.shifted is not None
+    return Choices(
+        acknowledge=alarm.was_raised,
+        resolve=watch is not None,
+        accept=shifted and _is_about_the_mix(alarm),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Hands:
     """Does what is said to alarms, in the transaction that it is given."""
 
@@ -66,8 +87,7 @@ class Hands:
         model, told, alarm = self._locked(answer)
         watch = self._watch(model, alarm)
         raised = watch.shifted
-        untrue = alarm.verdict is Verdict.NOT_LABEL_SHIFT
-        if alarm.kind is not AlarmKind.SHIFT or raised is None or untrue:
+        if raised is None or not _is_about_the_mix(alarm):
             raise Conflict(
                 f"alarm {alarm.id} is about more than the mix of predictions: what the model makes "
                 "of it now takes a new reference"
@@ -100,8 +120,8 @@ class Hands:
         return model, Alarms.of(self.conn, model, self.public_url, answer.at), alarm
 
     def _watch(self, model: Model, alarm: Alarm) -> Watch:
-        found = detectors.find(self.conn, model.id, alarm.version)
-        if alarm.kind in domain.BLIND or found is None:
+        found = _watch_of(self.conn, model.id, alarm)
+        if found is None:
             raise Conflict(
                 f"alarm {alarm.id} ends by itself when predictions come in; "
                 "acknowledge or silence it"
@@ -112,6 +132,15 @@ class Hands:
         arl = model.settings.alarm.average_run_length(model.settings.pane)
         reference = self.evaluator.prepared(self.conn, model, version).reference
         return watching.detectors(reference, arl)
+
+
+def _watch_of(conn: Connection, model_id: int, alarm: Alarm) -> Watch | None:
+    """What the detectors remember of the alarm's cause; nothing where they are blind."""
+    return None if alarm.kind in domain.BLIND else detectors.find(conn, model_id, alarm.version)
+
+
+def _is_about_the_mix(alarm: Alarm) -> bool:
+    return alarm.kind is AlarmKind.SHIFT and alarm.verdict is not Verdict.NOT_LABEL_SHIFT
 
 
 def _applied(told: Alarms, model: Model, changed: tuple[Alarm, Change], answer: Answer) -> Owned:

@@ -18,13 +18,13 @@ from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
 from app.domain import window as windows
 from app.domain.alarm import NO_SIGN, AlarmKind, Sign
-from app.domain.evaluation import Evaluation
+from app.domain.evaluation import Evaluation, Evidence
 from app.domain.model import Model
 from app.domain.times import of_mark
 from app.domain.watch import Between, Detectors, Part, Turn, Watch, advance
 from app.domain.window import Window, WindowKind
 from app.evaluate import signs
-from app.evaluate.look import Evaluator, Subject, stream_of
+from app.evaluate.look import NOTES, Evaluator, Subject, stream_of
 from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
 from app.evaluate.step import Step
@@ -160,7 +160,8 @@ class Worker:
         watch, turns = self._advance(step, stream, own, fresh)
         subject = Subject(step.model, version, stream, watch, step.keep)
         if fresh is not None or step.wants_a_look:
-            first = self._look_at_windows(step, subject, fresh)[0]
+            evidence = watching.evidence(watch, own)
+            first = self._look_at_windows(step, subject, fresh, evidence)[0]
             scene = Scene(step.conn, self.evaluator, subject, own, arl, step.now)
             self._step_alarms(step, scene, turns, first)
         if step.may_revise(version):
@@ -200,7 +201,11 @@ class Worker:
         step.outdated.add(stream.version)
 
     def _look_at_windows(
-        self, step: Step, subject: Subject, fresh: Arrivals | None
+        self,
+        step: Step,
+        subject: Subject,
+        fresh: Arrivals | None,
+        evidence: Evidence | None,
     ) -> list[Evaluation]:
         looked = []
         for window in step.model.settings.windows:
@@ -208,7 +213,7 @@ class Worker:
             slot = windows.slot(window, step.pane, look.end)
             before = evaluations.latest(step.conn, step.model.id, subject.version, window.name)
             revision = _revision(before, slot, fresh, step.pane)
-            looked.append(look.evaluation(window.name, slot, revision))
+            looked.append(look.evaluation(window.name, slot, revision, evidence))
         evaluations.put(step.conn, step.model.id, looked)
         return looked
 
@@ -236,7 +241,10 @@ class Worker:
             look = self.evaluator.between(step.conn, subject, *span, step.now, attention)
         else:
             look = self.evaluator.look(step.conn, subject, window, step.now, old.end, attention)
-        again = look.evaluation(old.window, old.slot, old.revision)
+        # What the detectors say today need not have been true then.
+        noted = tuple(word for word in old.result.status if word in NOTES)
+        look = replace(look, notes=noted)
+        again = look.evaluation(old.window, old.slot, old.revision, old.result.evidence)
         if again.content == old.content:
             return old
         # Until we were past its end, an evaluation was not final: to complete it is no revision.

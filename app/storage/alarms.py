@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, text, update
 
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Change, Severity
 from app.domain.verdict import Verdict
@@ -34,6 +34,24 @@ class PastChange:
     reason: str
     by: str | None
     note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An alarm in a list: without its evidence, which may be megabytes for a page of them."""
+
+    id: int
+    model: str
+    version: str
+    kind: AlarmKind
+    state: AlarmState
+    severity: Severity
+    verdict: Verdict | None
+    reason: str
+    since: datetime
+    onset: datetime | None
+    acknowledged_by: str | None
+    resolved_at: datetime | None
 
 
 def open_of(conn: Connection, model_id: int) -> dict[AlarmKey, Alarm]:
@@ -156,17 +174,41 @@ def page(
     limit: int = 50,
 ) -> list[Owned]:
     """Up to `limit` alarms, newest first."""
-    wanted: list[ColumnElement[bool]] = []
+    wanted = _traits(state, kind)
     if model_name is not None:
         wanted.append(model.c.name == model_name)
-    if state is not None:
-        wanted.append(alarm.c.state == state)
-    if kind is not None:
-        wanted.append(alarm.c.kind == kind)
     if before is not None:
         wanted.append(alarm.c.id < before)
     rows = conn.execute(_WITH_MODEL.where(*wanted).order_by(alarm.c.id.desc()).limit(limit))
     return [Owned(row.model_id, row.model_name, _alarm(row)) for row in rows]
+
+
+def open_first(
+    conn: Connection,
+    search: str,
+    state: AlarmState | None,
+    kind: AlarmKind | None,
+    limit: int,
+    offset: int = 0,
+) -> tuple[list[Line], int]:
+    """Alarms of models with `search` in their name, and how many there are in all."""
+    wanted = _traits(state, kind)
+    if search:
+        wanted.append(model.c.name.icontains(search, autoescape=True))
+    shown = [alarm.c[one.name] for one in fields(Line) if one.name != "model"]
+    query: Select[Any] = (
+        select(*shown, model.c.name.label("model_name"), func.count().over().label("total"))
+        .join(model, model.c.id == alarm.c.model_id)
+        .where(*wanted)
+        .order_by(alarm.c.state == AlarmState.RESOLVED, alarm.c.id.desc())
+    )
+    rows = conn.execute(query.limit(limit).offset(offset)).all()
+    return [_line(row) for row in rows], rows[0].total if rows else 0
+
+
+def _traits(state: AlarmState | None, kind: AlarmKind | None) -> list[ColumnElement[bool]]:
+    wanted = {alarm.c.state: state, alarm.c.kind: kind}
+    return [column == value for column, value in wanted.items() if value is not None]
 
 
 # The end of the last alarm is what a cooldown is counted from.
@@ -201,12 +243,20 @@ def _values(changed: Alarm) -> dict[str, Any]:
     return {**values, "evidence": dict(changed.evidence)}
 
 
+def _line(row: Row[Any]) -> Line:
+    own = {one.name: getattr(row, one.name) for one in fields(Line) if one.name != "model"}
+    return Line(**{**own, **_typed(row), "model": row.model_name})
+
+
 def _alarm(row: Row[Any]) -> Alarm:
     own: Mapping[str, Any] = {name: getattr(row, name) for name in (*_COLUMNS, "id")}
-    typed = {
+    return Alarm(**{**own, **_typed(row)})
+
+
+def _typed(row: Row[Any]) -> dict[str, Any]:
+    return {
         "kind": AlarmKind(row.kind),
         "state": AlarmState(row.state),
         "severity": Severity(row.severity),
         "verdict": None if row.verdict is None else Verdict(row.verdict),
     }
-    return Alarm(**{**own, **typed})

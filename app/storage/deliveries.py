@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     any_,
     exists,
+    func,
     insert,
     literal,
     or_,
@@ -94,6 +95,15 @@ class GaveUp:
 
 
 Outcome = Delivered | RetryAt | GaveUp
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How one webhook is doing: what waits, what was given up, and what was last on its way."""
+
+    pending: int
+    dead: int
+    last: Delivery | None
 
 
 # Nobody is told that something ended, or is looked after, that he was never told about.
@@ -253,6 +263,17 @@ def why_needed(conn: Connection, partition: Partition) -> str | None:
         ),
     )
     return "an open alarm was told of" if conn.execute(select(told_last)).scalar_one() else None
+
+
+def tally(conn: Connection, webhook_id: int) -> Tally:
+    row = conn.execute(
+        select(
+            func.count().filter(delivery.c.state == State.PENDING).label("pending"),
+            func.count().filter(delivery.c.state == State.DEAD).label("dead"),
+        ).where(delivery.c.webhook_id == webhook_id, delivery.c.state != State.DELIVERED)
+    ).one()
+    last = page(conn, webhook_id, None, None, 1)
+    return Tally(row.pending, row.dead, last[0] if last else None)
 
 
 # Lists go without the notices: a page of them would be megabytes.

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, func, or_, select, true, tuple_, update
+import msgspec
+from sqlalchemy import Connection, Row, exists, func, or_, select, text, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.evaluation import (
@@ -13,12 +14,15 @@ from app.domain.evaluation import (
     AssumptionFound,
     EffectiveWindow,
     Evaluation,
+    Evidence,
     GroupShare,
     LabelColumns,
+    Point,
     Result,
     Significance,
 )
 from app.domain.verdict import Attention, Verdict
+from app.domain.window import Slices
 from app.storage.tables import evaluation
 
 
@@ -117,6 +121,58 @@ def _is_last_revision() -> Any:
         .scalar_subquery()
     )
     return evaluation.c.revision == newest
+
+
+# The newest evaluation of each slice of time is looked for by its key, so that a month costs what
+# an hour does. What is stored is unpacked twice for each point, not once for each number of it.
+SERIES = """
+SELECT coalesce(json_agg(json_build_object(
+    'slot', slot, 'end', "end", 'n', n, 'verdict', verdict, 'q', chosen.q,
+    'q_lower', chosen.q_lower, 'q_upper', chosen.q_upper,
+    'p_value', rest -> 'tests' -> 0 -> 'p_value',
+    'accuracy', rest -> 'accuracy', 'evidence', rest -> 'evidence'
+) ORDER BY slot), '[]')::text
+FROM generate_series(CAST(:first AS timestamptz), :last, :every) AS slice
+CROSS JOIN LATERAL (
+    SELECT slot, "end", n, verdict, result -> 'labels' AS labels, result - 'labels' AS rest
+    FROM evaluation
+    WHERE model_id = :model_id AND version = :version AND "window" = :window
+      AND slot >= slice AND slot < slice + :every
+    ORDER BY slot DESC, revision DESC LIMIT 1
+) AS newest
+CROSS JOIN LATERAL (
+    SELECT coalesce(json_agg(labels -> 'q' -> i ORDER BY place), '[]') AS q,
+           coalesce(json_agg(labels -> 'q_lower' -> i ORDER BY place), '[]') AS q_lower,
+           coalesce(json_agg(labels -> 'q_upper' -> i ORDER BY place), '[]') AS q_upper
+    FROM unnest(CAST(:labels AS integer[])) WITH ORDINALITY AS asked(i, place)
+) AS chosen
+"""
+_series = text(SERIES)
+_points = msgspec.json.Decoder(list[Point])
+
+
+def series(
+    conn: Connection,
+    model_id: int,
+    version: str,
+    window: str,
+    within: Slices,
+    labels: Sequence[int] = (),
+) -> list[Point]:
+    """The newest evaluation of each slice of time; of the labels, those at these positions."""
+    found = conn.execute(
+        _series,
+        {
+            "model_id": model_id,
+            "version": version,
+            "window": window,
+            "first": within.first,
+            "last": within.last,
+            "every": within.every,
+            "labels": list(labels),
+        },
+    )
+    return _points.decode(found.scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +285,8 @@ def _evaluation(row: Row[Any]) -> Evaluation:
 def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
     accuracy, assumption = stored["accuracy"], stored["assumption"]
     effective = stored["effective"]
+    # Evaluations from before it was kept have none.
+    evidence = stored.get("evidence")
     return Result(
         n=n,
         verdict=Verdict(verdict),
@@ -245,6 +303,7 @@ def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
         accuracy=None if accuracy is None else AccuracyNow(**accuracy),
         assumption=None if assumption is None else AssumptionFound(**assumption),
         effective=None if effective is None else EffectiveWindow(**effective),
+        evidence=None if evidence is None else Evidence(**evidence),
     )
 
 

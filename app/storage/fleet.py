@@ -1,6 +1,9 @@
 """All models at one moment, in one statement, so that all of it was true at once."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 import msgspec
 from sqlalchemy import Connection, text
@@ -31,7 +34,8 @@ WITH waiting AS (
     JOIN model m ON m.id = r.model_id
     LEFT JOIN detector d ON d.model_id = r.model_id AND d.version = r.version
     LEFT JOIN waiting w ON w.model_id = r.model_id AND w.version = r.version
-    WHERE r.version = m.active_version OR greatest(d.arrived_at, w.arrived_at) >= :since
+    WHERE (r.version = m.active_version OR greatest(d.arrived_at, w.arrived_at) >= :since)
+      AND (CAST(:names AS text[]) IS NULL OR m.name = ANY(:names))
 ), looks AS (
     SELECT s.model_id, s.version, json_agg(json_build_object(
         'window', e."window", 'end', e."end", 'evaluated_at', e.evaluated_at, 'n', e.n,
@@ -88,8 +92,91 @@ FROM versions, outbox
 _decoder = msgspec.json.Decoder(Fleet)
 
 
-def read(conn: Connection, now: datetime) -> Fleet:
-    """What was last found of every version that is in use, and what waits to be done."""
+def read(conn: Connection, now: datetime, names: Sequence[str] | None = None) -> Fleet:
+    """What was last found of every version that is in use, and what waits to be done.
+
+    With `names`, only versions of these models.
+    """
     conn.execute(text(f"SET LOCAL statement_timeout = '{TIMEOUT}'"))
-    found = conn.execute(_READ, {"now": now, "since": now - SHOWN_FOR})
+    wanted = None if names is None else list(names)
+    found = conn.execute(_READ, {"now": now, "since": now - SHOWN_FOR, "names": wanted})
     return _decoder.decode(found.scalar_one())
+
+
+class Order(StrEnum):
+    """What a list of models begins with: the worst alarms, the largest change, ..."""
+
+    TROUBLE = "trouble"
+    NAME = "name"
+    CHANGE = "change"
+    TRAFFIC = "traffic"
+
+
+# What models are put in order by is read of all of them; the rest, of those on the page.
+_PAGE = """
+WITH newest AS (
+    SELECT r.model_id, e.n, CAST(e.result ->> 'total_variation' AS double precision) AS change
+    FROM reference r JOIN model m ON m.id = r.model_id AND m.active_version = r.version
+    CROSS JOIN LATERAL (
+        SELECT n, result FROM evaluation
+        WHERE model_id = r.model_id AND version = r.version
+          AND "window" = m.windows -> 0 ->> 'name'
+        ORDER BY slot DESC, revision DESC LIMIT 1
+    ) AS e
+), worst AS (
+    SELECT model_id, max(
+        CASE severity WHEN 'critical' THEN 3 WHEN 'warning' THEN 2 ELSE 1 END
+        + CASE state WHEN 'firing' THEN 10 WHEN 'acknowledged' THEN 5 ELSE 0 END) AS trouble
+    FROM alarm WHERE state <> 'resolved' GROUP BY model_id
+)
+SELECT m.name, count(*) OVER () FROM model m
+LEFT JOIN newest ON newest.model_id = m.id LEFT JOIN worst ON worst.model_id = m.id
+WHERE m.name ILIKE :pattern
+ORDER BY {} m.name LIMIT :limit OFFSET :offset
+"""
+_PAGES = {
+    Order.TROUBLE: text(_PAGE.format("coalesce(trouble, 0) DESC, coalesce(change, 0) DESC,")),
+    Order.NAME: text(_PAGE.format("")),
+    Order.CHANGE: text(_PAGE.format("coalesce(change, 0) DESC,")),
+    Order.TRAFFIC: text(_PAGE.format("coalesce(n, 0) DESC,")),
+}
+
+
+def page(
+    conn: Connection, search: str, order: Order, limit: int, offset: int = 0
+) -> tuple[list[str], int]:
+    """The names on one page of the list of models, and how many there are on all pages."""
+    plain = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = conn.execute(
+        _PAGES[order], {"pattern": f"%{plain}%", "limit": limit, "offset": offset}
+    ).all()
+    return [row[0] for row in rows], rows[0][1] if rows else 0
+
+
+# One look per hour at what the first window held: with a window of an hour, the hour's traffic.
+_TRAFFIC = text(
+    """
+SELECT m.name, hour, e.n
+FROM reference r JOIN model m ON m.id = r.model_id AND m.active_version = r.version
+CROSS JOIN generate_series(CAST(:first AS timestamptz), :now, interval '1 hour') AS hour
+CROSS JOIN LATERAL (
+    SELECT n FROM evaluation
+    WHERE model_id = r.model_id AND version = r.version AND "window" = m.windows -> 0 ->> 'name'
+      AND slot > hour - interval '1 hour' AND slot <= hour
+    ORDER BY slot DESC, revision DESC LIMIT 1
+) AS e
+WHERE m.name = ANY(:names)
+"""
+)
+
+
+def traffic(
+    conn: Connection, names: Sequence[str], now: datetime, hours: int = 24
+) -> dict[str, list[int]]:
+    """What the first window of each model held at the end of each of the last hours."""
+    first = now - timedelta(hours=hours - 1)
+    rows = conn.execute(_TRAFFIC, {"names": list(names), "first": first, "now": now})
+    found: defaultdict[str, list[int]] = defaultdict(lambda: [0] * hours)
+    for name, hour, n in rows:
+        found[name][round((hour - first) / timedelta(hours=1))] = n
+    return dict(found)

@@ -87,9 +87,9 @@ def _insert(
         .returning(api_key)
     ).one_or_none()
     if made is not None:
-        return _key(made), True
+        return of_row(made), True
     found = select(api_key).where(api_key.c.digest == digest(secret))
-    return _key(conn.execute(found).one()), False
+    return of_row(conn.execute(found).one()), False
 
 
 def _refuse_weak(secret: str) -> None:
@@ -103,12 +103,12 @@ def _refuse_weak(secret: str) -> None:
 
 
 def all_keys(conn: Connection) -> Sequence[ApiKey]:
-    return [_key(row) for row in conn.execute(select(api_key).order_by(api_key.c.id))]
+    return [of_row(row) for row in conn.execute(select(api_key).order_by(api_key.c.id))]
 
 
 def by_digest(conn: Connection) -> dict[bytes, ApiKey]:
     """Every key ever made, revoked ones too."""
-    return {bytes(row.digest): _key(row) for row in conn.execute(select(api_key))}
+    return {bytes(row.digest): of_row(row) for row in conn.execute(select(api_key))}
 
 
 def revoke(conn: Connection, key_id: int, now: datetime) -> ApiKey:
@@ -121,10 +121,10 @@ def revoke(conn: Connection, key_id: int, now: datetime) -> ApiKey:
     row = conn.execute(select(api_key).where(api_key.c.id == key_id)).one_or_none()
     if row is None:
         raise NotFound(f"there is no key {key_id}")
-    return _key(row)
+    return of_row(row)
 
 
-def _key(row: Row[tuple[object, ...]]) -> ApiKey:
+def of_row(row: Row[tuple[object, ...]]) -> ApiKey:
     return ApiKey(
         id=row.id,
         name=row.name,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from app.storage.tables import late
@@ -54,6 +54,18 @@ def keep(conn: Connection, model_id: int, version: str, kept: KeptPredictions) -
             "predicted": list(kept.predicted),
         },
     )
+
+
+def late_since(conn: Connection, model_id: int, version: str, first: date) -> int:
+    """How many predictions of a version have come too late for any window since a day."""
+    found = conn.execute(
+        select(func.coalesce(func.sum(late.c.predictions), 0)).where(
+            late.c.model_id == model_id,
+            late.c.version == version,
+            late.c.received_on >= first,
+        )
+    )
+    return int(found.scalar_one())
 
 
 def count_late(

@@ -153,6 +153,16 @@ api_key = Table(
     UniqueConstraint("digest", name="api_key_digest_key"),
 )
 
+session = Table(
+    "session",
+    metadata,
+    Column("digest", LargeBinary, nullable=False),
+    Column("key_id", Integer, ForeignKey("api_key.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    PrimaryKeyConstraint("digest", name="session_pkey"),
+)
+
 # What has come in for a pane and no evaluation has taken yet: rows are added by whoever counts
 # and removed by the evaluation that feeds them to the detectors, each in its own transaction.
 arrival = Table(

@@ -1,0 +1,1 @@
+"""The page: what people are shown, in words, tables and charts; routes are in `app.api.pages`."""
