@@ -192,11 +192,13 @@ def _api(settings: Settings, _: argparse.Namespace) -> None:
 def _worker(settings: Settings, _: argparse.Namespace) -> None:
     if settings.database_url is None:
         raise Refused("`worker` needs SHIFTWATCH_DATABASE_URL; `serve` runs one of its own")
-    from app import worker  # takes as long to load as the API
+    from app import vitals, worker  # takes as long to load as the API
 
     database = Database(settings.database_url.get_secret_value(), settings.pool_size)
     try:
         worker.run(settings, database)
+    except vitals.CannotListen as error:
+        raise Refused(str(error)) from None
     finally:
         database.close()
 
@@ -215,9 +217,14 @@ def _prune(settings: Settings, _: argparse.Namespace) -> None:
         with database.begin() as conn:
             if not schema.at_head(conn):
                 raise Refused("the database is not at the schema of this release: `migrate` first")
-        report = prune.prune(database, settings, datetime.now(UTC))
+        try:
+            report = prune.prune_now(database, settings, datetime.now(UTC))
+        except prune.WrongClock as error:
+            raise Refused(str(error)) from None
     for one in report.purged:
         print(f"{one.partition or one.table}\t{one.rows} rows")
+    if report.busy:
+        raise Refused("somebody else is pruning just now")
     if not report.purged:
         print("nothing was too old")
     if report.failed:

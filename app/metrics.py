@@ -127,6 +127,6 @@ PRUNED_ROWS = Counter(
 )
 LAST_PRUNE = Gauge(
     "shiftwatch_last_prune_timestamp_seconds",
-    "When this worker last forgot what is too old; 0 if it has not.",
+    "When this worker last forgot what is too old, or began; 0 of a process that never does.",
     registry=REGISTRY,
 )

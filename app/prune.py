@@ -14,11 +14,12 @@ from functools import partial
 from app import metrics
 from app.config import Settings
 from app.domain.model import Model
-from app.domain.window import WindowKind
+from app.domain.window import WindowKind, pane_start
 from app.logs import logger
 from app.storage import (
     alarms,
     arrivals,
+    checkup,
     deliveries,
     evaluations,
     horizon,
@@ -28,10 +29,10 @@ from app.storage import (
     rollups,
     writers,
 )
-from app.storage.db import Connection, Contention, Database, Outage
+from app.storage.db import Connection, Contention, Database, Outage, give_way
 from app.storage.horizon import ALWAYS_OPEN
 from app.storage.partitions import Partition
-from app.storage.rollups import Stream
+from app.storage.rollups import Keep, Stream
 
 log = logger(__name__)
 
@@ -41,6 +42,8 @@ DAY = timedelta(days=1)
 PATIENCE = 7 * DAY
 # A recorder that has written nothing for so long is not going to ask for its last transaction.
 FORGET_WRITERS_AFTER = 7 * DAY
+# Clocks differ by seconds; whoever is further ahead must not forget anything.
+MOST_AHEAD = timedelta(hours=1)
 # Rows that one transaction deletes at the most.
 PORTION = 1000
 
@@ -56,14 +59,31 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What went, and which tables could not be pruned this time."""
+    """What went, and which tables could not be pruned this time; `busy`: somebody else is at it."""
 
     purged: tuple[Purged, ...]
     failed: tuple[str, ...]
+    busy: bool = False
 
 
 class SomebodyElse(Exception):
     """Another worker is doing the same just now."""
+
+
+class WrongClock(Exception):
+    """Our clock is far ahead of the database's: what is too old by it need not be."""
+
+
+def prune_now(database: Database, settings: Settings, now: datetime) -> Report:
+    """Forget all that is too old, by a clock that the database's agrees with.
+
+    Whatever a wrong clock had us forget would be gone, and the horizon does not move back.
+    """
+    with database.begin() as conn:
+        theirs = checkup.server(conn).now
+    if now - theirs > MOST_AHEAD:
+        raise WrongClock(f"nothing was pruned: the clock is {now - theirs} ahead of the database's")
+    return prune(database, settings, now)
 
 
 def prune(database: Database, settings: Settings, now: datetime) -> Report:
@@ -77,7 +97,7 @@ def prune(database: Database, settings: Settings, now: datetime) -> Report:
                 purged.append(one)
         except SomebodyElse:
             log.info("somebody else is pruning")
-            return Report(tuple(purged), tuple(failed))
+            return Report(tuple(purged), tuple(failed), busy=True)
         except Outage:
             raise
         except Contention:
@@ -230,6 +250,7 @@ def _coarsen(
         blocks = [model.settings.pane * rollups.BLOCK for model in models.every(conn)]
         oldest = first - max(blocks, default=timedelta(0))
         partitions.ensure(conn, partitions.covering("rollup", [oldest, end]))
+    _make_blocks(database, first, end)
     with _alone(database) as conn:
         if partition is not None:
             # Who knows the horizon adds nothing any more; who is of an older release waits here.
@@ -243,9 +264,34 @@ def _coarsen(
     return rows
 
 
+def _make_blocks(database: Database, first: datetime, end: datetime) -> None:
+    """Most of the work beforehand, in short transactions, so that the last one is short as well."""
+    with database.begin() as conn:
+        owners = models.every(conn)
+    for model in owners:
+        block = model.settings.pane * rollups.BLOCK
+        length = max(1, DAY // block) * block
+        start = pane_start(first, length)
+        while start < end:
+            _make_blocks_of(database, model, max(start, first), min(start + length, end))
+            start += length
+
+
+def _make_blocks_of(database: Database, model: Model, first: datetime, end: datetime) -> None:
+    with database.begin() as conn:
+        # An evaluation keeps blocks as well: not the same ones at the same moment.
+        if models.lock(conn, model.id) is None:
+            return
+        for stream in _streams(conn, [model]):
+            if rollups.has_panes(conn, stream, first, end):
+                rollups.total(conn, stream, first, end, keep=Keep(first, end))
+
+
 def _forget_what_is_gone(conn: Connection, owners: Iterable[Model], now: datetime) -> None:
     """A model may have been deleted after we began: then its blocks are nobody's."""
     ids = {model.id for model in owners}
+    # Who deletes a model waits for its panes, which we have: he must not wait for us in vain.
+    give_way(conn)
     rollups.forget_models(conn, ids - models.hold(conn, ids, now).keys())
 
 
@@ -264,6 +310,8 @@ def _rollups(database: Database, before: datetime) -> Iterator[Purged]:
         whole = horizon.get(conn).coarse - max(blocks, default=timedelta(0))
     for partition in _old(database, "rollup", min(before, whole)):
         with _alone(database) as conn:
-            rows = partitions.drop(conn, partition)
+            # The panes first, like everybody who reads the horizon and then blocks: the other way
+            # round each would wait for the other.
             horizon.advance(conn, forgotten=partition.end_moment)
+            rows = partitions.drop(conn, partition)
         yield Purged("rollup", partition.name, rows)

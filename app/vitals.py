@@ -22,6 +22,10 @@ Ailment = Callable[[], str | None]
 PATIENCE_SECONDS = 5.0
 
 
+class CannotListen(Exception):
+    """The address cannot be had; the message says which, and why."""
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -61,7 +65,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve(host: str, port: int, ailment: Ailment) -> Callable[[], None]:
     """Answer in the background; returns what ends it."""
-    server = _Server(host, port, ailment)
+    try:
+        server = _Server(host, port, ailment)
+    except OSError as error:
+        where = f"{host}:{port}"
+        raise CannotListen(f"SHIFTWATCH_WORKER_PORT: no listening on {where}: {error}") from None
     threading.Thread(target=server.serve_forever, name="vitals", daemon=True).start()
     log.info("vitals are served", host=host, port=server.server_port)
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from structlog.contextvars import clear_contextvars
 
-from app import deliver, prune, tracing, vitals
+from app import deliver, metrics, prune, tracing, vitals
 from app.config import Settings
 from app.deliver import Sender
 from app.errors import Unavailable
@@ -149,7 +149,9 @@ class Loops:
         while not self._stop.wait(pause):
             pause = PRUNE_EVERY_SECONDS
             try:
-                prune.prune(self._database, self._settings, now())
+                prune.prune_now(self._database, self._settings, now())
+            except prune.WrongClock as error:
+                log.error("cannot prune", error=str(error))
             except Unavailable as error:
                 log.warning("cannot prune, trying again later", error=str(error))
             except Exception:
@@ -167,6 +169,8 @@ def run(settings: Settings, database: Database) -> None:
     """Work until SIGTERM or SIGINT, then finish what is under way."""
     tracing.start(settings, "worker")
     loops = Loops(settings, database)
+    # Until it prunes, it is counted from here whether that is overdue.
+    metrics.LAST_PRUNE.set(now().timestamp())
     if settings.worker_port is not None:
         vitals.serve(settings.host, settings.worker_port, loops.ailment)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
@@ -277,7 +277,7 @@ def test_a_block_that_the_horizon_runs_through_is_not_counted_twice(
     assert block < FEBRUARY < block + 59 * pane
     if not guarded:
         monkeypatch.setattr(rollups, "_around", lambda *_: set())
-        monkeypatch.setattr(rollups, "_starts_of_panes", lambda *_: [])
+        monkeypatch.setattr(rollups, "_blocks_with_panes", lambda *_: set())
 
     prune_at(own, IN_MARCH)
 
@@ -557,8 +557,8 @@ def test_an_evaluation_is_not_revised_on_blocks_that_are_wider_than_its_window(
         conn.execute(update(tables.evaluation).values(outdated=True))
         conn.execute(update(tables.model).values(due_at=one.now))
     put(one, JANUARY + 50 * MINUTE)
-    waits = prune_at(own, IN_MARCH)
-    prune_at(own, MARCH + 12 * DAY)
+    waits = prune_at(own, IN_MARCH, evaluations=90)
+    prune_at(own, MARCH + 12 * DAY, evaluations=90)
 
     one.now = MARCH + 12 * DAY
     one.evaluate()
@@ -712,7 +712,7 @@ def test_kept_predictions_go_when_all_of_their_month_is_old(
 def test_evaluations_go_when_all_of_their_month_is_old(own: Database) -> None:
     ensure(own, "evaluation", *(date(2026, month, 1) for month in (10, 11, 12)))
 
-    report = prune_at(own, IN_MARCH)
+    report = prune_at(own, IN_MARCH, evaluations=90)
 
     assert of_table(report, "evaluation") == ["evaluation_2026_10_01", "evaluation_2026_11_01"]
 
@@ -913,7 +913,7 @@ def test_one_at_a_time(own: Database) -> None:
         meanwhile = prune_at(own, IN_MARCH)
     afterwards = prune_at(own, IN_MARCH)
 
-    assert meanwhile == Report((), ())
+    assert meanwhile == Report((), (), busy=True)
     assert of_table(afterwards, "batch") == ["batch_2027_01_01"]
 
 
@@ -1126,3 +1126,80 @@ def test_after_sixty_days_the_tables_grow_no_more(own: Database) -> None:
     assert grew >= {"pane", "rollup", "evaluation", "prediction", "delivery"}
     partitioned = {"batch", "prediction", "pane", "rollup", "evaluation", "delivery"}
     assert {one.table for one in fleet.purged} == partitioned | {"alarm", "late"}
+
+
+def test_a_clock_that_is_far_ahead_forgets_nothing(own: Database) -> None:
+    ensure(own, "batch", date(2020, 1, 1))
+    ahead = datetime.now(UTC) + 2 * HOUR
+
+    with pytest.raises(prune.WrongClock, match="ahead of the database's"):
+        prune.prune_now(own, Settings(), ahead)
+
+    assert names(own, "batch") == ["batch_2020_01_01"]
+    assert prune.prune_now(own, Settings(), datetime.now(UTC)).purged
+
+
+def test_who_finds_somebody_else_pruning_says_so(own: Database) -> None:
+    ensure(own, "batch", date(2020, 1, 1))
+    with own.begin() as conn:
+        assert partitions.may_prune(conn)
+
+        report = prune_at(own, IN_MARCH)
+        said = shiftwatch(own.url, "prune")
+
+    assert report.busy
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "somebody else is pruning just now" in said.stderr
+
+
+def test_a_partition_that_is_being_dropped_does_not_trouble_who_looks(own: Database) -> None:
+    ensure(own, "batch", *(date(2020, 1, day) for day in range(1, 29)))
+    looks: list[int] = []
+    gone = threading.Event()
+
+    def look() -> None:
+        while not gone.is_set():
+            with own.begin() as conn:
+                looks.append(len(partitions.existing(conn, "batch")))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    prune_at(own, IN_MARCH)
+    gone.set()
+    looker.join()
+
+    with own.begin() as conn:
+        assert partitions.existing(conn, "batch") == []
+    # The thread would have died of the first surprise.
+    assert looks
+    assert looks[-1] <= looks[0]
+
+
+def test_blocks_are_forgotten_while_somebody_evaluates_all_the_time(own: Database) -> None:
+    one = a_life(own)
+    put(one, JANUARY, MARCH)
+    prune_at(own, IN_MARCH)
+    done = threading.Event()
+    longest = 0.0
+
+    def read() -> None:
+        nonlocal longest
+        while not done.is_set():
+            began = monotonic()
+            with own.begin() as conn:
+                horizon.get(conn)
+                sleep(0.05)
+                conn.execute(text("SELECT count(*) FROM rollup"))
+            longest = max(longest, monotonic() - began)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    report = prune_at(own, IN_MARCH + 800 * DAY)
+    done.set()
+    for reader in readers:
+        reader.join()
+
+    assert "rollup" not in report.failed
+    assert "rollup_2027_01_01" in of_table(report, "rollup")
+    assert longest < 3.0

@@ -107,9 +107,14 @@ SHORT_WAIT = "300ms"
 PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 
+def give_way(conn: Connection) -> None:
+    """From now on, wait for locks only as long as nobody minds."""
+    conn.execute(text(f"SET LOCAL lock_timeout = '{SHORT_WAIT}'"))
+
+
 def patiently(conn: Connection, *statements: TextClause) -> None:
     """Run statements that need a table for themselves."""
-    conn.execute(text(f"SET LOCAL lock_timeout = '{SHORT_WAIT}'"))
+    give_way(conn)
     for pause in (*PAUSES, None):
         try:
             with conn.begin_nested():

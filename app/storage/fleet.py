@@ -21,11 +21,7 @@ TIMEOUT = "5s"
 # the database because a row with arrays for each window would repeat the labels every time.
 _READ = text(
     """
-WITH waiting AS (
-    -- What no evaluation has taken yet has come in all the same.
-    SELECT model_id, version, max(start) AS newest, max(arrived_at) AS arrived_at
-    FROM arrival GROUP BY model_id, version
-), shown AS (
+WITH shown AS (
     SELECT m.name, m.labels, m.windows, r.model_id, r.version, r.kind, r.diagnosis,
            r.version = m.active_version AS active,
            greatest(d.newest, w.newest) AS newest,
@@ -33,7 +29,12 @@ WITH waiting AS (
     FROM reference r
     JOIN model m ON m.id = r.model_id
     LEFT JOIN detector d ON d.model_id = r.model_id AND d.version = r.version
-    LEFT JOIN waiting w ON w.model_id = r.model_id AND w.version = r.version
+    -- What no evaluation has taken yet has come in all the same; the last of it, by its key:
+    -- without a worker there may be millions.
+    LEFT JOIN LATERAL (
+        SELECT start AS newest, arrived_at FROM arrival
+        WHERE model_id = r.model_id AND version = r.version ORDER BY id DESC LIMIT 1
+    ) AS w ON true
     WHERE (r.version = m.active_version OR greatest(d.arrived_at, w.arrived_at) >= :since)
       AND (CAST(:names AS text[]) IS NULL OR m.name = ANY(:names))
 ), looks AS (

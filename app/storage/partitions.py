@@ -100,7 +100,8 @@ _BOUNDS = re.compile(r"FROM \('(.+)'\) TO \('(.+)'\)")
 def existing(conn: Connection, table: str) -> list[Partition]:
     """The partitions that a table has, oldest first."""
     found = conn.execute(_EXISTING, {"name": table}).scalars()
-    bounds = (_BOUNDS.search(one) for one in found)
+    # One that is being dropped at this moment has no bounds any more.
+    bounds = (_BOUNDS.search(one) for one in found if one is not None)
     return sorted(Partition(table, *map(_day_of, one.groups())) for one in bounds if one)
 
 

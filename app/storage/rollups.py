@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.window import EPOCH, pane_start
@@ -297,10 +297,8 @@ def coarsen(conn: Connection, stream: Stream, first: datetime, end: datetime) ->
     """
     # Those that hold panes on both sides of the new horizon.
     _drop(conn, stream, {(size, start) for size, start in _around(stream, [end]) if start < end})
-    whole = _kept(conn, stream, BLOCK, max(first, stream.horizon.coarse), end)
-    starts = _starts_of_panes(conn, stream, first, end)
-    touched = {pane_start(start, stream.block) for start in starts}
-    for block in sorted(touched - whole.keys()):
+    whole = _kept_starts(conn, stream, max(first, stream.horizon.coarse), end)
+    for block in sorted(_blocks_with_panes(conn, stream, first, end) - whole):
         own = (max(block, first), min(block + stream.block, end))
         found = panes.added_up(panes.pieces(conn, stream.model_id, stream.version, *own))
         _drop(conn, stream, _around(stream, [block]))
@@ -309,16 +307,42 @@ def coarsen(conn: Connection, stream: Stream, first: datetime, end: datetime) ->
         conn.execute(put, _rows(stream, BLOCK, block, found))
 
 
-def _starts_of_panes(
+def _blocks_with_panes(
     conn: Connection, stream: Stream, first: datetime, end: datetime
-) -> Iterable[datetime]:
+) -> set[datetime]:
+    block = func.date_bin(stream.block, tables.pane.c.start, EPOCH)
+    return set(conn.execute(select(block).where(_of(stream, first, end)).distinct()).scalars())
+
+
+def has_panes(conn: Connection, stream: Stream, first: datetime, end: datetime) -> bool:
+    """Whether anything was counted between these two."""
+    query = select(tables.pane.c.start).where(_of(stream, first, end)).limit(1)
+    return conn.execute(query).one_or_none() is not None
+
+
+def _of(stream: Stream, first: datetime, end: datetime) -> ColumnElement[bool]:
     own = tables.pane.c
-    return conn.execute(
-        select(own.start)
-        .where(own.model_id == stream.model_id, own.version == stream.version)
-        .where(own.start >= first, own.start < end)
-        .distinct()
-    ).scalars()
+    return and_(
+        own.model_id == stream.model_id,
+        own.version == stream.version,
+        own.start >= first,
+        own.start < end,
+    )
+
+
+def _kept_starts(conn: Connection, stream: Stream, first: datetime, end: datetime) -> set[datetime]:
+    """Where the blocks begin that are there and may be used."""
+    own = rollup.c
+    rows = conn.execute(
+        select(own.start).where(
+            own.model_id == stream.model_id,
+            own.version == stream.version,
+            own.panes == BLOCK,
+            own.start >= first,
+            own.start < end,
+        )
+    )
+    return set(rows.scalars()) - _stale(stream.pending, stream.block)
 
 
 def _around(stream: Stream, starts: Iterable[datetime]) -> set[tuple[int, datetime]]:
