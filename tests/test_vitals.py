@@ -90,3 +90,11 @@ def test_a_worker_that_is_stuck_in_a_step_says_so(
 
     assert found is not None
     assert found.startswith("evaluate")
+
+
+def test_an_address_that_is_taken_is_named_with_its_setting() -> None:
+    with serving(lambda: None) as url:
+        port = int(url.rpartition(":")[2])
+
+        with pytest.raises(vitals.CannotListen, match=f"SHIFTWATCH_WORKER_PORT.*127.0.0.1:{port}"):
+            vitals.serve("127.0.0.1", port, lambda: None)
