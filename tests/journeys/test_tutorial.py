@@ -16,7 +16,7 @@ AFTER_EACH = "=== that was block"
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Each command with what is shown after it, or nothing; in one shell, as one would type them."""
+    """Each command with what is shown after it, or nothing."""
     found = re.findall(r"```(\w*)\n(.*?)```", TUTORIAL.read_text(), re.S)
     following = [*found[1:], ("", "")]
     return [
@@ -27,7 +27,7 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def followed(commands: list[str], port: int, home: Path) -> list[str]:
-    """What each of them prints."""
+    """What each of them prints, typed into one shell."""
     script = f"\necho '{AFTER_EACH}'\n".join(commands)
     script = script.replace("localhost:8000", f"127.0.0.1:{port}")
     done = subprocess.run(

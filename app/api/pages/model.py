@@ -34,6 +34,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 DEFAULT_HOURS = 24
 LONGEST_SPAN = timedelta(days=3660)
+LEAST_SPAN = timedelta(seconds=30)
 TABLE_POINTS, TABLE_LABELS = 20, 3
 LATE_DAYS = 30
 
@@ -71,7 +72,26 @@ def chosen(
     unknown = set(asked.labels) - set(owner.labels)
     if unknown:
         raise wrong_parameter("labels", f"has {min(unknown)!r}, which is not one of the model's")
-    return Choice(asked, owner, window_of(owner, window), begin, end)
+    looked_at = window_of(owner, window)
+    if hours is None and start is None:
+        begin = _first_seen(conn, owner, version, looked_at.name, begin, end)
+    return Choice(asked, owner, looked_at, begin, end)
+
+
+def _first_seen(
+    conn: Connection,
+    model: Model,
+    version: str | None,
+    window: str,
+    begin: datetime,
+    end: datetime,
+) -> datetime:
+    """A day, unless somebody has chosen: of a younger history all, or it would be a dot."""
+    if model.active_version is None:
+        return begin
+    version = chosen_version(model, version)
+    first = evaluations.first_since(conn, model.id, version, window, begin)
+    return begin if first is None else max(begin, min(first, end - LEAST_SPAN))
 
 
 Chosen = Annotated[Choice, Depends(chosen)]
@@ -108,7 +128,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         shown_version=version,
         versions=_versions(model),
         span=(choice.start, choice.end),
-        hours=None if asked.start else asked.hours or DEFAULT_HOURS,
+        hours=round((choice.end - choice.start) / timedelta(hours=1), 1),
         spans=web.SPANS,
         seen=seen,
         headline=headline.headline(situation),
