@@ -248,7 +248,7 @@ def _shown(found: Webhook) -> str:
 
 def _links(settings: Settings, webhook_id: int) -> dict[str, Any]:
     root = settings.root_url
-    return {"page": f"{root}/", "api": f"{root}/v1/webhooks/{webhook_id}"}
+    return {"page": f"{root}/webhooks/{webhook_id}", "api": f"{root}/v1/webhooks/{webhook_id}"}
 
 
 def _id_in(cursor: str | None) -> int | None:

@@ -24,7 +24,7 @@ from app.domain.times import of_mark
 from app.domain.watch import Between, Detectors, Part, Turn, Watch, advance
 from app.domain.window import Window, WindowKind
 from app.evaluate import signs
-from app.evaluate.look import Evaluator, Subject, stream_of
+from app.evaluate.look import NOTES, Evaluator, Subject, stream_of
 from app.evaluate.remembered import Remembered
 from app.evaluate.signs import Scene
 from app.evaluate.step import Step
@@ -241,6 +241,9 @@ class Worker:
             look = self.evaluator.between(step.conn, subject, *span, step.now, attention)
         else:
             look = self.evaluator.look(step.conn, subject, window, step.now, old.end, attention)
+        # What the detectors say today need not have been true then.
+        noted = tuple(word for word in old.result.status if word in NOTES)
+        look = replace(look, notes=noted)
         again = look.evaluation(old.window, old.slot, old.revision, old.result.evidence)
         if again.content == old.content:
             return old

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import compress
 
 from app.domain import evaluation as evaluations
 from app.domain import window as windows
@@ -26,6 +27,8 @@ from app.storage.rollups import Keep, Stream
 # Preparing a reference takes milliseconds for ten labels, and seconds for a thousand. As many are
 # remembered as have this many numbers together: thousands of the former, one of the latter.
 MOST_PREPARED = 20_000_000
+# What the watch of a stream has to say of a look at it.
+NOTES = ("calibrating", "baseline_accepted", "beyond_reference_error")
 # How far back an adaptive window looks, in panes that hold predictions.
 ADAPTIVE_REACH = 512
 
@@ -95,12 +98,12 @@ class Subject:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the watch adds to the status of every look."""
-        notes = {
-            "calibrating": not self.watch.armed,
-            "baseline_accepted": self.watch.accepted is not None,
-            "beyond_reference_error": self.watch.confirmed is not None,
-        }
-        return tuple(word for word, holds in notes.items() if holds)
+        holds = (
+            not self.watch.armed,
+            self.watch.accepted is not None,
+            self.watch.confirmed is not None,
+        )
+        return tuple(compress(NOTES, holds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Alarms:
                 "estimate": estimate,
                 "reason": change.reason,
                 "links": {
-                    "page": f"{root}/models/{self.model.name}",
+                    "page": f"{root}/alarms/{alarm.id}",
                     "api": f"{root}/v1/alarms/{alarm.id}",
                 },
             },

@@ -166,9 +166,11 @@ def size(alarm: Alarm) -> str | None:
         return None
     if effect is None:
         return "How large it is cannot be said: the reference does not tell its labels apart."
+    # The size is that of a label shift: where it may be something else, it may be another size.
+    begin = "About" if _verdict(alarm) is Verdict.LABEL_SHIFT else "If only the mix changed, about"
     return (
-        f"About {words.percent(effect)} of all records have another label than the reference's mix "
-        f"would give them: {_SEVERITIES[alarm.severity]}."
+        f"{begin} {words.percent(effect)} of all records have another label than the reference's "
+        f"mix would give them: {_SEVERITIES[alarm.severity]}."
     )
 
 

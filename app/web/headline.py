@@ -26,7 +26,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the sentence is about: the newest evaluation of a window, and the open alarms."""
+    """What the sentence is about: the newest evaluation of a window, and the open alarms.
+
+    A window that began before a change mixes what was with what is. `since` is what was found of
+    the panes since the onset alone, where that is so.
+    """
 
     labels: Sequence[str]
     window: Window
@@ -34,6 +38,16 @@ class Situation:
     alarms: Sequence[Alarm]
     arrived_at: datetime | None
     now: datetime
+    since: Result | None = None
+
+
+def wants_since(seen: Evaluation | None, alarms: Sequence[Alarm]) -> datetime | None:
+    """The onset of a shift that the newest window began before, so that it says too little."""
+    onset = next((one.onset for one in alarms if one.kind is AlarmKind.SHIFT), None)
+    if seen is None or onset is None or not seen.start < onset < seen.end:
+        return None
+    shifted = seen.result.verdict in (Verdict.LABEL_SHIFT, Verdict.UNDETERMINED)
+    return onset if shifted else None
 
 
 def headline(of: Situation) -> list[Said]:
@@ -62,9 +76,10 @@ def _judged(of: Situation, found: Result) -> list[Said]:
         case Verdict.NO_SHIFT:
             return [Said(_calm(of, found)), *_accuracy(found.accuracy, now="")]
         case Verdict.LABEL_SHIFT:
-            return [*_moved(of, found), *_accuracy(found.accuracy, now="now ")]
+            now = of.since or found
+            return [*_moved(of, now), *_accuracy(now.accuracy, now="now ")]
         case Verdict.UNDETERMINED:
-            return _undetermined(of, found)
+            return _undetermined(of, of.since or found)
         case Verdict.NOT_LABEL_SHIFT:
             since = _since(_onset(of, AlarmKind.ASSUMPTION, AlarmKind.SHIFT), of.now)
             what = f"Something other than the class mix has changed{since}"
@@ -140,7 +155,8 @@ def _accuracy(found: AccuracyNow | None, *, now: str) -> list[Said]:
 
 def _when(of: Situation) -> str:
     onset = _onset(of, AlarmKind.SHIFT)
-    if onset is not None:
+    mixed = of.since is None and wants_since(of.seen, of.alarms) is not None
+    if onset is not None and not mixed:
         return f"Since {clock(onset, of.now)}"
     match of.window.kind:
         case WindowKind.SLIDING if of.window.length is not None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from app.domain.evaluation import Known, LabelColumns, Result
 from app.domain.times import rfc_3339
+from app.domain.window import DEFAULT_WINDOWS as DEFAULT_WINDOWS
+from app.domain.window import Window
 from app.web import moved
 
 # Of this many labels the curves are drawn unless others are asked for; more at once say nothing.
@@ -17,6 +19,10 @@ MOST_ROWS, MOST_CHOICES = 50, 60
 # Points of a curve: more than a small chart has room for cannot be told apart.
 MOST_POINTS, POINTS_OF_ALL_LABELS = 200, 1600
 SPANS = {1: "1 h", 6: "6 h", 24: "24 h", 168: "7 d", 720: "30 d"}
+
+# How much of the past is drawn unless somebody asks for more: as many windows, or panes.
+USUAL_WINDOWS, USUAL_PANES = 24, 1440
+SHORTEST_SPAN, LONGEST_USUAL_SPAN = timedelta(minutes=2), timedelta(days=7)
 
 GLYPH_WIDTH, GLYPH_MARGIN = 150.0, 4.0
 
@@ -31,6 +37,17 @@ REMARKS = {
     "baseline_accepted": "Another mix than the reference's was accepted as normal.",
     "beyond_reference_error": "The change is larger than any error of the reference explains.",
 }
+
+
+def usual_span(window: Window, pane: timedelta) -> timedelta:
+    """How much of the past to draw: what fits the window, whatever its length.
+
+    >>> hour, day = DEFAULT_WINDOWS
+    >>> [str(usual_span(window, timedelta(minutes=1))) for window in (hour, day)]
+    ['1 day, 0:00:00', '7 days, 0:00:00']
+    """
+    span = USUAL_PANES * pane if window.length is None else USUAL_WINDOWS * window.length
+    return min(max(span, SHORTEST_SPAN), LONGEST_USUAL_SPAN)
 
 
 @dataclass(frozen=True, slots=True)

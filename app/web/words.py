@@ -16,7 +16,7 @@ PLAIN = {
     "undetermined": "shift, cause unknown",
     "no_reference": "no reference yet",
     "shift": "shift",
-    "assumption": "model behaves differently",
+    "assumption": "behaves differently",
     "ingest_stopped": "predictions stopped",
     "chi2": "chi-square of predicted labels",
     "ks": "Kolmogorov–Smirnov",

@@ -291,7 +291,7 @@ def test_a_test_is_queued_for_a_webhook_that_asked_for_something_else(
     assert taken.id == found["id"]
     assert taken.notice["type"] == "test"
     assert taken.notice["data"]["links"] == {
-        "page": "http://127.0.0.1:8000/",
+        "page": f"http://127.0.0.1:8000/webhooks/{made}",
         "api": f"http://127.0.0.1:8000/v1/webhooks/{made}",
     }
     assert taken.notice["timestamp"].endswith("Z")

@@ -134,6 +134,33 @@ def test_a_shift_is_called_with_its_onset() -> None:
     assert turns[0].at < 60 * 60
 
 
+def test_evidence_reaches_the_threshold_with_each_call_and_begins_anew() -> None:
+    own = watching.detectors(REFERENCE, ARL)
+    some = stream((MIX, 50), (OTHER, 60))
+    watches = [run(some[: i + 1], own=own)[0] for i in range(len(some))]
+
+    found = [watching.evidence(watch, own) for watch in watches]
+
+    known = [one.statistic / one.threshold for one in found if one is not None]
+    assert len(known) == len(some)
+    first = next(i for i, watch in enumerate(watches) if watch.shifted is not None)
+    raised = watches[first].shifted
+    assert raised is not None
+    assert known[first] == raised.statistic / own.shift.log_arl >= 1.0
+    assert max(known[:first]) < 1.0
+    assert known[first + 1] < 1.0
+    assert 1.0 in known[first + 1 :]
+
+
+def test_without_a_pane_there_is_no_evidence() -> None:
+    own = watching.detectors(REFERENCE, ARL)
+    shifted, _ = run(stream((MIX, 50), (OTHER, 60)), own=own)
+    accepted = watching.accept(shifted, own, np.array([1080, 360, 360]), OTHER)
+
+    assert watching.evidence(Watch(), own) is None
+    assert watching.evidence(accepted, own) is None
+
+
 def test_the_call_stays_while_the_shift_lasts_and_ends_after_it() -> None:
     watch, turns = run(stream((MIX, 50), (OTHER, 200), (MIX, 60)))
 

@@ -381,3 +381,20 @@ def test_a_firing_alarm_of_a_stream_that_stopped_does_not_keep_the_worker_busy(
     rounds = [own.worker.evaluate_next(own.now) for _ in range(20)]
 
     assert not rounds[-1]
+
+
+def test_a_revision_does_not_know_what_the_detectors_found_later(
+    database: Database, client: TestClient
+) -> None:
+    own = own_life(database, alarm=replace(PATIENT, calibration_panes=20))
+    live(own, 25)
+    before = {minute_of(one): one["status"] for one in history(client)}
+
+    count(own, 12)
+    settle(own)
+
+    revised = next(one for one in history(client) if minute_of(one) == 15)
+    assert revised["revision"] == 2
+    assert revised["status"] == before[15]
+    assert "calibrating" in before[15]
+    assert "calibrating" not in before[24]

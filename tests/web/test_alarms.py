@@ -75,6 +75,13 @@ def test_what_is_not_label_shift_has_no_size_to_trust() -> None:
     assert "accept" not in said.steps
 
 
+def test_the_size_of_what_may_be_something_else_is_told_with_an_if() -> None:
+    said = alarms.size(alarm(verdict=Verdict.UNDETERMINED))
+
+    assert said is not None
+    assert said.startswith("If only the mix changed, about 17.1 %")
+
+
 def test_an_effect_that_cannot_be_measured_is_said_to_be_so() -> None:
     said = alarms.size(alarm(evidence={**EVIDENCE, "effect": {"total_variation": None}}))
 

@@ -10,7 +10,7 @@ from app.domain.alarm import Alarm, AlarmKind, AlarmState, Severity
 from app.domain.evaluation import AccuracyNow, Evaluation, LabelColumns, Result
 from app.domain.verdict import Attention, Verdict
 from app.domain.window import DEFAULT_WINDOWS, Window, WindowKind
-from app.web.headline import Said, Situation, headline
+from app.web.headline import Said, Situation, headline, wants_since
 
 NOW = datetime(2026, 11, 17, 16, 0, tzinfo=UTC)
 ONSET = NOW.replace(hour=14, minute=5)
@@ -124,6 +124,25 @@ def test_an_accepted_mix_is_what_there_is_no_change_from() -> None:
     result = replace(found(Verdict.NO_SHIFT, Attention.QUIET), status=("ok", "baseline_accepted"))
 
     assert said(situation(result)).startswith("No change: the mix of predictions is the one that")
+
+
+def test_a_window_that_began_before_the_change_does_not_speak_for_the_time_since() -> None:
+    of = situation(found(Verdict.LABEL_SHIFT), alarm())
+    assert of.seen is not None
+    mixed = replace(of, seen=replace(of.seen, start=ONSET - timedelta(hours=1)))
+
+    assert wants_since(of.seen, of.alarms) is None
+    assert wants_since(mixed.seen, mixed.alarms) == ONSET
+    assert said(mixed).startswith("Over the last 60 min the share of *fraud* is about 4.8 %")
+
+
+def test_what_was_found_since_the_change_is_told_instead() -> None:
+    since = found(Verdict.LABEL_SHIFT, labels=LabelColumns(p=(0.988, 0.012), q=(0.9, 0.1)))
+    of = situation(found(Verdict.LABEL_SHIFT), alarm())
+    assert of.seen is not None
+    mixed = replace(of, seen=replace(of.seen, start=ONSET - timedelta(hours=1)), since=since)
+
+    assert said(mixed).startswith("Since 14:05 UTC the share of *fraud* is about 10.0 % (was 1.2")
 
 
 def test_an_onset_of_another_day_has_its_date() -> None:

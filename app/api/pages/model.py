@@ -6,21 +6,22 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.deps import Conn, Now
+from app.api.deps import Conn, Now, services
 from app.api.estimates import VersionName, WindowName, window_of
 from app.api.models import ModelName
 from app.api.pages.base import Looking, PageRoute, shown, visiting
 from app.api.panes import From, To
 from app.domain import window as windows
 from app.domain.alarm import BLIND, Alarm
-from app.domain.evaluation import LabelColumns, Point
+from app.domain.evaluation import Evaluation, LabelColumns, Point, Result
 from app.domain.model import Model
 from app.domain.verdict import SHIFTED_BELOW
 from app.domain.window import Window
 from app.errors import NotFound, wrong_parameter
-from app.evaluate.look import chosen_version
+from app.evaluate.look import Evaluator, chosen_version
+from app.stats.analysis import ENOUGH
 from app.storage import alarms, detectors, evaluations, models, predictions, references
 from app.storage.db import Connection
 from app.storage.keys import Scope
@@ -32,7 +33,7 @@ from app.web.model import Asked
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-DEFAULT_HOURS = 24
+HOUR = timedelta(hours=1)
 LONGEST_SPAN = timedelta(days=3660)
 LEAST_SPAN = timedelta(seconds=30)
 TABLE_POINTS, TABLE_LABELS = 20, 3
@@ -64,18 +65,19 @@ def chosen(
     owner = models.get(conn, model)
     if version is not None and version not in owner.versions:
         raise NotFound(f"model {model!r} has no reference {version!r}")
+    own = window_of(owner, window)
     end = to or now
-    begin = start or end - timedelta(hours=hours or DEFAULT_HOURS)
+    span = web.usual_span(own, owner.settings.pane) if hours is None else hours * HOUR
+    begin = start or end - span
     if begin >= end or end - begin > LONGEST_SPAN:
         raise wrong_parameter("from", "must lie before `to`, and less than ten years")
     asked = Asked(model, window, version, hours, start, to, tuple(dict.fromkeys(labels or ())))
     unknown = set(asked.labels) - set(owner.labels)
     if unknown:
         raise wrong_parameter("labels", f"has {min(unknown)!r}, which is not one of the model's")
-    looked_at = window_of(owner, window)
     if hours is None and start is None:
-        begin = _first_seen(conn, owner, version, looked_at.name, begin, end)
-    return Choice(asked, owner, looked_at, begin, end)
+        begin = _first_seen(conn, owner, version, own.name, begin, end)
+    return Choice(asked, owner, own, begin, end)
 
 
 def _first_seen(
@@ -86,7 +88,7 @@ def _first_seen(
     begin: datetime,
     end: datetime,
 ) -> datetime:
-    """A day, unless somebody has chosen: of a younger history all, or it would be a dot."""
+    """The usual span, or all of a younger history: it would be a dot in a corner otherwise."""
     if model.active_version is None:
         return begin
     version = chosen_version(model, version)
@@ -98,7 +100,7 @@ Chosen = Annotated[Choice, Depends(chosen)]
 
 
 @router.get("/models/{model}")
-def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Response:
+def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now, request: Request) -> Response:
     model, asked = choice.model, choice.asked
     if model.active_version is None:
         return shown("model_without_reference.html", visitor, model=model)
@@ -118,6 +120,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         worries,
         None if arrived is None else arrived.arrived_at,
         now,
+        _since_onset(services(request).evaluator, conn, model, seen, worries, now),
     )
     return shown(
         "model.html",
@@ -128,7 +131,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now) -> Respons
         shown_version=version,
         versions=_versions(model),
         span=(choice.start, choice.end),
-        hours=round((choice.end - choice.start) / timedelta(hours=1), 1),
+        hours=None if asked.start else (choice.end - choice.start) / HOUR,
         spans=web.SPANS,
         seen=seen,
         headline=headline.headline(situation),
@@ -182,6 +185,24 @@ def _history(
         windows.slices(choice.start, choice.end, points),
         labels,
     )
+
+
+def _since_onset(
+    evaluator: Evaluator,
+    conn: Connection,
+    model: Model,
+    seen: Evaluation | None,
+    worries: list[Alarm],
+    now: datetime,
+) -> Result | None:
+    """What is found since a change began, where the window began before it: a shorter span."""
+    onset = headline.wants_since(seen, worries)
+    if seen is None or onset is None:
+        return None
+    look = evaluator.span(conn, model, seen.version, onset, seen.end, now)
+    found = look.evaluation(None).result
+    enough = found.n >= ENOUGH and found.total_variation is not None
+    return found if enough else None
 
 
 def _worries(found: Iterable[Alarm], version: str) -> list[Alarm]:

@@ -8,15 +8,18 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from app.api import deps
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Severity, Silence
 from app.domain.model import AlarmPolicy
+from app.domain.notice import Event, Shape
 from app.domain.verdict import Verdict
 from app.stats.reference import Reference
-from app.storage import alarms, silences
+from app.storage import alarms, silences, webhooks
 from app.storage.db import Database
 from app.storage.keys import Scope
+from app.storage.tables import delivery
 from tests.api.pages.browser import EVIL, post, signed_in
 from tests.evaluate.simulation import Life, life, quiet
 from tests.factories import CONFUSION
@@ -196,6 +199,23 @@ def test_there_is_no_page_of_an_alarm_that_is_not(client: TestClient) -> None:
 
     assert page.status_code == 404
     assert page.headers["content-type"].startswith("text/html")
+
+
+def test_who_is_told_of_an_alarm_is_led_to_its_page(
+    client: TestClient, database: Database, shifted: Life
+) -> None:
+    with database.begin() as conn:
+        events = [Event.FIRING]
+        webhooks.create(conn, "https://x.example", events, Shape.STANDARD, shifted.now)
+
+    shifted.live(np.random.default_rng(2).multinomial(100, OTHER_MIX, size=300))
+
+    with database.begin() as conn:
+        notices = conn.execute(select(delivery.c.notice)).scalars().all()
+    assert [one["data"]["links"]["page"] for one in notices] == [
+        f"http://localhost{path(database)}"
+    ]
+    assert client.get(path(database)).status_code == 200
 
 
 # What people do.

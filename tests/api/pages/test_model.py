@@ -20,11 +20,11 @@ CALM, SHIFTED = [0.905, 0.056, 0.039], [0.7, 0.26, 0.04]
 
 @pytest.fixture
 def watched(database: Database, client: TestClient) -> Life:
-    """Almost four hours of calm with 200 predictions a minute, then 20 minutes of a shift."""
+    """Hours of calm with 200 predictions a minute, then 40 minutes of a shift, until now."""
     rng = np.random.default_rng(1)
     one = life(database, REFERENCE, "fraud", labels=LABELS)
     one.now = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=4, minutes=10)
-    for mix, times in ((CALM, 23), (SHIFTED, 2)):
+    for mix, times in ((CALM, 21), (SHIFTED, 4)):
         for _ in range(times):
             one.live(rng.multinomial(200, mix, size=10))
     return one
@@ -69,6 +69,16 @@ def test_a_shift_is_the_headline(client: TestClient, watched: Life) -> None:
     assert re.match(r"Since .*\d\d:\d\d UTC, if .* the share of <strong>fraud</strong>", headline)
     assert "(was 5.5\N{NO-BREAK SPACE}%)" in headline
     assert "shift: firing" in page
+
+
+def test_a_headline_is_about_the_time_since_the_change(client: TestClient, watched: Life) -> None:
+    since = client.get("/v1/alarms?model=fraud").json()["items"][0]["onset"]
+    span = {"from": since, "to": watched.now.isoformat()}
+    fraud = client.get("/v1/models/fraud/estimate", params=span).json()["labels"][1]
+
+    for window in ("1h", "24h"):
+        page = client.get(f"/models/fraud?window={window}").text
+        assert f"is about {100 * fraud['q']:.1f}\N{NO-BREAK SPACE}% (was" in page
 
 
 def test_everything_that_is_known_is_in_tables(client: TestClient, watched: Life) -> None:

@@ -1,6 +1,9 @@
 """Signing in to the page: what the cookie is, what it opens, and what it does not."""
 
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +13,9 @@ from sqlalchemy import func, select
 
 from app.api import deps
 from app.api.app import create_app
-from app.api.auth import COOKIE
+from app.api.auth import COOKIE, SESSIONS_AT_ONCE
 from app.config import Settings
-from app.storage import keys
+from app.storage import keys, sessions
 from app.storage.db import Database
 from app.storage.keys import Scope
 from app.storage.tables import model, session
@@ -199,6 +202,35 @@ def test_a_made_up_cookie_opens_nothing(client: TestClient, database: Database, 
     answer = client.get("/v1/models", headers={"cookie": f"{COOKIE}={token}"})
 
     assert (page.status_code, answer.status_code) == (303, 401)
+
+
+def test_made_up_cookies_do_not_keep_the_database_busy(
+    client: TestClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key(database, Scope.READ)
+    lock, together, most = threading.Lock(), 0, 0
+
+    def slow(*_: object) -> None:
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        time.sleep(0.02)
+        with lock:
+            together -= 1
+
+    monkeypatch.setattr(sessions, "find", slow)
+    client.get("/livez")
+    with ThreadPoolExecutor(12) as guessers:
+        answers = list(
+            guessers.map(
+                lambda i: client.get("/v1/models", headers={"cookie": f"{COOKIE}=guess-{i}"}),
+                range(24),
+            )
+        )
+
+    assert {answer.status_code for answer in answers} == {401}
+    assert 1 <= most <= SESSIONS_AT_ONCE
 
 
 # What it opens.
