@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-slow tools check format lock secrets image clean dashboards
+.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,17 +23,30 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 	@$(PIP) --require-hashes -r requirements-dev.txt
 	@touch $@
 
+$(VENV)/browser.stamp: $(VENV)/dev.stamp requirements-browser.txt
+	@echo "Adding the driver of a browser"
+	@$(PIP) --require-hashes -r requirements-browser.txt
+	@touch $@
+
 run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
 	@exec $(BIN)/shiftwatch serve
 
 demo: $(VENV)/run.stamp ## Show it with real predictions: two models, a shift, within a minute
 	@exec $(BIN)/shiftwatch demo
 
-test: $(VENV)/dev.stamp ## All tests but the slow calibration ones
-	@$(BIN)/python -m pytest -m "not slow"
+test: $(VENV)/dev.stamp ## All tests but the slow calibration ones and those in a browser
+	@$(BIN)/python -m pytest -m "not slow and not browser"
 
 test-slow: $(VENV)/dev.stamp ## Statistical calibration: minutes
 	@$(BIN)/python -m pytest -m slow
+
+test-browser: $(VENV)/browser.stamp ## The page in a real Chromium; skipped where there is none
+	@sh tests/browser/get-chromium
+	@$(BIN)/python -m pytest -m browser tests/browser
+
+screenshots: $(VENV)/browser.stamp ## Take docs/screenshots of a running demo
+	@sh tests/browser/get-chromium
+	@$(BIN)/python -m docs.screenshots.make
 
 tools: ## On Debian: bring Prometheus and Alertmanager, for tests that are skipped without
 	@sh tests/get-tools

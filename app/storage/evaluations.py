@@ -175,6 +175,20 @@ def series(
     return _points.decode(found.scalar_one())
 
 
+def first_since(
+    conn: Connection, model_id: int, version: str, window: str, start: datetime
+) -> datetime | None:
+    """When the oldest evaluation of a window since then was made, by its slot."""
+    query = select(func.min(evaluation.c.slot)).where(
+        evaluation.c.model_id == model_id,
+        evaluation.c.version == version,
+        evaluation.c.window == window,
+        evaluation.c.slot >= start,
+    )
+    found: datetime | None = conn.execute(query).scalar_one()
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Touched:
     """Evaluations of a window that new predictions may belong to: those from a slot on.

@@ -35,6 +35,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 HOUR = timedelta(hours=1)
 LONGEST_SPAN = timedelta(days=3660)
+LEAST_SPAN = timedelta(seconds=30)
 TABLE_POINTS, TABLE_LABELS = 20, 3
 LATE_DAYS = 30
 
@@ -74,7 +75,25 @@ def chosen(
     unknown = set(asked.labels) - set(owner.labels)
     if unknown:
         raise wrong_parameter("labels", f"has {min(unknown)!r}, which is not one of the model's")
+    if hours is None and start is None:
+        begin = _first_seen(conn, owner, version, own.name, begin, end)
     return Choice(asked, owner, own, begin, end)
+
+
+def _first_seen(
+    conn: Connection,
+    model: Model,
+    version: str | None,
+    window: str,
+    begin: datetime,
+    end: datetime,
+) -> datetime:
+    """The usual span, or all of a younger history: it would be a dot in a corner otherwise."""
+    if model.active_version is None:
+        return begin
+    version = chosen_version(model, version)
+    first = evaluations.first_since(conn, model.id, version, window, begin)
+    return begin if first is None else max(begin, min(first, end - LEAST_SPAN))
 
 
 Chosen = Annotated[Choice, Depends(chosen)]

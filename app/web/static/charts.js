@@ -29,7 +29,8 @@
       const at = new Date(1000 * seconds), here = at.getUTCDate();
       const date = `${here} ${months[at.getUTCMonth()]}`;
       if (step >= 86400) return date;
-      const time = `${pad(at.getUTCHours())}:${pad(at.getUTCMinutes())}`;
+      const minute = `${pad(at.getUTCHours())}:${pad(at.getUTCMinutes())}`;
+      const time = step < 60 ? `${minute}:${pad(at.getUTCSeconds())}` : minute;
       const is_new = day !== null && day !== here;
       const first = day === null && at.getUTCHours() === 0 && at.getUTCMinutes() === 0;
       day = here;

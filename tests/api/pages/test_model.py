@@ -50,6 +50,18 @@ def test_a_model_without_predictions_is_shown_with_its_reference(client: TestCli
     assert "91.0 %" in page.text
 
 
+def test_a_young_history_fills_the_curves_unless_a_span_is_chosen(
+    client: TestClient, watched: Life
+) -> None:
+    young = client.get("/models/fraud/series").json()
+    day = client.get("/models/fraud/series?hours=24").json()
+
+    assert 0 <= young["at"][0] - young["start"] < 600
+    assert young["at"] == day["at"]
+    assert young["end"] - young["start"] < 5 * 3600
+    assert day["end"] - day["start"] == 24 * 3600
+
+
 def test_a_shift_is_the_headline(client: TestClient, watched: Life) -> None:
     page = client.get("/models/fraud").text
 
