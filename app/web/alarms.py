@@ -26,6 +26,11 @@ MEANING = {
     Verdict.UNDETERMINED: "Predicted labels alone cannot tell a changed label mix from a changed "
     "model. If you know that only the mix can have changed, the estimates hold.",
 }
+# The check is as sure as one look allows, and it was asked when little had come in.
+DOUBTFUL_MEANING = (
+    "A changed label mix explains most of it, but perhaps not all: the check that the model "
+    "behaves as it did is close to failing. Look at newer estimates before you act on this."
+)
 BLIND_MEANING = (
     "Nothing is known of the label mix or the accuracy while predictions are missing. "
     "Other alarms of the model stay as they are until then."
@@ -218,7 +223,11 @@ def _verdict(alarm: Alarm) -> Verdict:
 
 
 def _meaning(alarm: Alarm) -> str:
-    return MEANING[_verdict(alarm)]
+    verdict = _verdict(alarm)
+    checked = (alarm.evidence.get("assumption") or {}).get("verdict")
+    if verdict is Verdict.LABEL_SHIFT and checked == "label_shift_doubtful":
+        return DOUBTFUL_MEANING
+    return MEANING[verdict]
 
 
 def _confirmed(alarm: Alarm) -> str | None:

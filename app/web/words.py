@@ -85,10 +85,15 @@ def points(change: float | None) -> str:
 
 def number(value: float | None) -> str:
     """
-    >>> [number(value) for value in (2.8724, 0.0312, 134.4, None)]
-    ['2.87', '0.0312', '134', '–']
+    >>> [number(value) for value in (2.8724, -0.0312, 134.4, 1e15, None)]
+    ['2.87', '−0.0312', '134', '> 1,000,000', '–']
     """
-    return UNKNOWN if value is None else f"{value:.3g}"
+    if value is None:
+        return UNKNOWN
+    if value > 1e6:
+        # A statistic that large has nothing more to say.
+        return "> 1,000,000"
+    return f"{value:.3g}".replace("-", "−", 1) if value < 0 else f"{value:.3g}"
 
 
 def count(value: float | None) -> str:

@@ -75,6 +75,18 @@ def test_what_is_not_label_shift_has_no_size_to_trust() -> None:
     assert "accept" not in said.steps
 
 
+def test_a_doubtful_check_is_not_called_trust() -> None:
+    doubtful = {**EVIDENCE, "assumption": {"verdict": "label_shift_doubtful", "p_value": 0.03}}
+
+    sure, unsure = (
+        alarms.story(alarm(evidence=one), "fraud", MINUTE).meaning for one in (EVIDENCE, doubtful)
+    )
+
+    assert "can be trusted" in sure
+    assert "can be trusted" not in unsure
+    assert "perhaps not all" in unsure
+
+
 def test_the_size_of_what_may_be_something_else_is_told_with_an_if() -> None:
     said = alarms.size(alarm(verdict=Verdict.UNDETERMINED))
 
