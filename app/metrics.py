@@ -17,7 +17,8 @@ from prometheus_client import (
 
 from app import __version__
 
-# A second series for every counter, to tell when it began, which Prometheus does not need.
+# A second series for every counter, to tell when it began, which Prometheus does not need. The
+# library has types for all but this function.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = CollectorRegistry()
