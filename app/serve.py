@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event
 from types import FrameType
 from typing import IO
 
@@ -43,10 +44,16 @@ class Stop(BaseException):
 
 
 @contextmanager
-def stopping_on_signals(*, once: bool = False) -> Iterator[None]:
-    """SIGTERM, SIGHUP and Ctrl-C unwind the block; with `once`, no other disturbs the unwinding."""
+def stopping_on_signals(*, once: bool = False) -> Iterator[Event]:
+    """SIGTERM, SIGHUP and Ctrl-C unwind the block; with `once`, no other disturbs the unwinding.
+
+    The interpreter throws away what is raised in a finalizer, and a signal may come while one runs:
+    whoever waits in the block must also look at the event.
+    """
+    asked = Event()
 
     def stop(number: int, _: FrameType | None) -> None:
+        asked.set()
         if once:
             for other in SIGNALS:
                 signal.signal(other, signal.SIG_IGN)
@@ -54,7 +61,7 @@ def stopping_on_signals(*, once: bool = False) -> Iterator[None]:
 
     before = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
-        yield
+        yield asked
     except Stop:
         log.info("stopped")
     finally:
@@ -115,7 +122,7 @@ class Child:
 def look_after(
     children: Sequence[Child],
     embedded: Embedded | None,
-    until: Callable[[], bool] = lambda: False,
+    until: Callable[[], bool],
 ) -> None:
     """Until a signal comes, a child will not live, or the caller has had enough."""
     while not until():
@@ -165,11 +172,11 @@ def children(
 def run(settings: Settings) -> None:
     """Serve until told to stop."""
     with (
-        stopping_on_signals(),
+        stopping_on_signals() as asked,
         migrated(settings) as (url, embedded),
         children(settings, url) as family,
     ):
-        look_after(family, embedded)
+        look_after(family, embedded, until=asked.is_set)
 
 
 def _environ(settings: Settings, url: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 from app import logs, serve
 from app.config import PREFIX, Settings
@@ -23,18 +24,18 @@ class DemoError(Exception):
 def run(configured: Settings, home: Path | None, speed: float, minutes: float | None) -> None:
     """Show it until a signal comes or the minutes are over."""
     port = _usable(configured.port)
-    with serve.stopping_on_signals(once=True), _home(home) as place:
+    with serve.stopping_on_signals(once=True) as asked, _home(home) as place:
         log = place / "demo.log"
         _log_to(log)
         settings = _on_its_own(configured, place, port)
         _say(f"Starting PostgreSQL, the API and a worker; their log is {log}")
         try:
-            _show(settings, log, speed, minutes)
+            _show(settings, asked, log, speed, minutes)
         except SystemExit:
             raise DemoError(f"a process of the demo has ended:\n{_last_words(log)}") from None
 
 
-def _show(settings: Settings, log: Path, speed: float, minutes: float | None) -> None:
+def _show(settings: Settings, asked: Event, log: Path, speed: float, minutes: float | None) -> None:
     with serve.migrated(settings) as (url, embedded), log.open("ab") as output:
         with serve.children(settings, url, output) as service:
             told = ["demo", "--tell", settings.root_url, "--speed", str(speed)]
@@ -42,12 +43,12 @@ def _show(settings: Settings, log: Path, speed: float, minutes: float | None) ->
             story = Child(told, dict(os.environ))
             errors = Errors(log)
 
-            def is_told() -> bool:
+            def is_over() -> bool:
                 errors.show()
-                return story.process.poll() is not None
+                return asked.is_set() or story.process.poll() is not None
 
             try:
-                serve.look_after(service, embedded, until=is_told)
+                serve.look_after(service, embedded, until=is_over)
             finally:
                 _say("\nStopping.")
                 story.stop()

@@ -52,6 +52,7 @@ SETTINGS = {
 }
 START_SECONDS = 120.0  # crash recovery reads up to max_wal_size, 1 GB
 ORPHAN_SECONDS = 1.0  # idle orphans leave in milliseconds, one in a long query does not
+KILL_SECONDS = 5.0
 LONGEST_SOCKET_PATH = 103  # bytes; Linux allows 107
 NOBODY = 65534
 
@@ -236,7 +237,7 @@ class Embedded:
             try:
                 process.wait()
             except BaseException:
-                process.kill()
+                _kill_group(process)
                 raise
         if process.returncode != 0:
             raise EmbeddedError(f"PostgreSQL could not make a database: {self._last_words()}")
@@ -360,6 +361,18 @@ def _end(server: subprocess.Popen[bytes]) -> None:
         server.send_signal(how)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(seconds)
+            return
+
+
+def _kill_group(leader: subprocess.Popen[bytes]) -> None:
+    """Kill it with all its children, and wait until none can write a file any more."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            leader.wait(0.02)
+        try:
+            os.killpg(leader.pid, signal.SIGKILL)
+        except ProcessLookupError:
             return
 
 

@@ -172,10 +172,11 @@ def test_it_can_be_ended_at_any_moment(home: Path, moment: str) -> None:
 
         code = seen.end(signal.SIGINT)
 
-        assert code == 0
+        said = seen.rest()
+        assert code == 0, said
         assert gone(family)
         assert list(seen.temporary.iterdir()) == []
-        assert "Traceback" not in seen.rest()
+        assert "Traceback" not in said
 
 
 def test_a_killed_one_leaves_no_process(home: Path) -> None:

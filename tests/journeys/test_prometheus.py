@@ -210,12 +210,12 @@ def firing(scene: Scene) -> list[Any]:
 
 
 def test_the_rules_say_what_the_api_says(scene: Scene) -> None:
-    # For up to five seconds a replica remembers what it read before.
+    # For up to five seconds a replica remembers what it read before, and each its own.
     until(lambda: differences(scene) == [])
+    replicas = f'shiftwatch_label_prevalence_ratio{{window="{WINDOW}", label="{LABELS[0]}"}}'
+    until(lambda: len(scene.ask(replicas)) == 2)
 
     assert len(by_the_api(scene)) > len(COLUMNS) * len(LABELS)
-    replicas = f'shiftwatch_label_prevalence_ratio{{window="{WINDOW}", label="{LABELS[0]}"}}'
-    assert len(scene.ask(replicas)) == 2
 
 
 # The estimates of a label that the API shows, and the names of their gauges.

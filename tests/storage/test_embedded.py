@@ -454,6 +454,43 @@ def test_a_creation_killed_half_way_is_begun_anew(home: Path) -> None:
     assert not (home / "pgdata.new").exists()
 
 
+def test_a_creation_that_is_broken_off_leaves_nobody_who_still_writes(tmp_path: Path) -> None:
+    # On a disk: in memory, those who are left finish too soon to be seen.
+    place = tmp_path / "data"
+    main = threading.get_ident()
+
+    def break_off() -> None:
+        assert within(20, (place / "pgdata.new/base/1").exists)
+        time.sleep(0.05)  # it fills the catalogues now, by a child
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    thread = threading.Thread(target=break_off)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Embedded(place).start()
+        still_there = workers_below(place)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+    assert still_there == []
+
+
+def workers_below(place: Path) -> list[str]:
+    """The processes whose working directory is there, and that are no zombies."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if place in (process / "cwd").readlink().parents:
+                found.append(process.name)
+    return found
+
+
 def test_a_cluster_of_another_major_version_is_refused_by_name(data: Path) -> None:
     (data / "pgdata" / "PG_VERSION").write_text("16\n")
 

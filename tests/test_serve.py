@@ -1,0 +1,53 @@
+"""How the process that looks after the others is told to end."""
+
+import os
+import signal
+
+import pytest
+
+from app.serve import Stop, look_after, stopping_on_signals
+
+
+class Dying:
+    """A finalizer, in which a signal comes: what the handler raises there is thrown away."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        # The handler runs before this function ends.
+        sum(range(10))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("once", [False, True])
+def test_a_signal_whose_exception_is_thrown_away_is_seen_all_the_same(once: bool) -> None:
+    reached = []
+
+    with stopping_on_signals(once=once) as asked:
+        Dying()
+        reached.append("the rest of the block")
+        look_after([], None, until=asked.is_set)
+        reached.append("its end")
+
+    assert reached == ["the rest of the block", "its end"]
+
+
+def test_a_signal_unwinds_the_block() -> None:
+    with stopping_on_signals() as asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("the block goes on")
+
+    assert asked.is_set()
+
+
+def test_no_other_signal_disturbs_the_unwinding() -> None:
+    unwound = []
+
+    with stopping_on_signals(once=True):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except Stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            unwound.append("to the end")
+            raise
+
+    assert unwound == ["to the end"]
