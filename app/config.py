@@ -46,6 +46,14 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(
         default=32 * 1024 * 1024, ge=1024, description="largest request body, after decompression"
     )
+    max_stream_bytes: int = Field(
+        default=512 * 1024 * 1024,
+        ge=1024,
+        description="largest body of NDJSON, Arrow or Parquet, before and after decompression",
+    )
+    max_stream_rows: int = Field(
+        default=10_000_000, ge=1, description="most predictions in such a body"
+    )
     pool_size: int = Field(
         default=10, ge=1, le=200, description="database connections of a process"
     )

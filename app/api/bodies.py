@@ -1,48 +1,105 @@
-"""Read a request's body, bounded and decompressed."""
+"""Read a request's body: bounded, decompressed, in memory or beside it."""
 
-import gzip
+import hashlib
 import io
-import zlib
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO
 
 from anyio import to_thread
 from fastapi import Request
 
-from app.errors import Malformed, TooLarge, UnsupportedMedia
+from app.api import encodings
+from app.errors import TooLarge, UnsupportedMedia
 from app.ingest import formats
+from app.ingest.columns import no_room
 
 # Smaller bodies are decompressed at once; larger ones must not hold up the event loop.
 INLINE_BYTES = 64 * 1024
+# What a streamed body takes of the memory before it goes to a file.
+MEMORY_BYTES = 4 * 1024 * 1024
 
 
 async def read(request: Request, limit: int) -> bytes:
     """The body as the client wrote it, at most `limit` bytes of it."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip"):
-        raise UnsupportedMedia(f"content encoding {encoding!r} is not known; use gzip, or none")
+    encoding = encodings.of(request.headers.get("content-encoding"))
     _refuse_by_length(request, limit)
     body = await _bounded(request, limit)
     if encoding == "identity":
         return body
     if len(body) <= INLINE_BYTES:
-        return gunzip(body, limit)
-    return await to_thread.run_sync(gunzip, body, limit)
+        return encodings.decoded(encoding, body, limit)
+    return await to_thread.run_sync(encodings.decoded, encoding, body, limit)
+
+
+class Received:
+    """A body that has come in whole, and can be read from its beginning any number of times."""
+
+    def __init__(self, raw: IO[bytes], size: int, encoding: str, limit: int) -> None:
+        self._raw = raw
+        self._encoding = encoding
+        self._limit = limit
+        self.size = size
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it can be read without holding up others; who knows what is in a packed one?"""
+        return self._encoding == "identity" and self.size <= INLINE_BYTES
+
+    def open(self) -> IO[bytes]:
+        """What the client wrote: reading more than the limit raises."""
+        self._raw.seek(0)
+        if self._encoding == "identity":
+            return self._raw
+        return encodings.reader(self._encoding, self._raw, self._limit)
+
+    def fingerprint(self) -> bytes:
+        return hashlib.file_digest(self.open(), "sha256").digest()  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def received(request: Request, limit: int) -> AsyncIterator[Received]:
+    """A body that need not fit into memory; nobody's thread waits for a client that is slow."""
+    encoding = encodings.of(request.headers.get("content-encoding"))
+    _refuse_by_length(request, limit)
+    parts: list[bytes] = []
+    size = 0
+    stream = request.stream()
+    async for part in stream:
+        size += len(part)
+        parts.append(part)
+        if size > min(limit, MEMORY_BYTES):
+            break
+    if size <= MEMORY_BYTES:
+        if size > limit:
+            raise _too_large(limit)
+        yield Received(io.BytesIO(b"".join(parts)), size, encoding, limit)
+        return
+    with tempfile.TemporaryFile(prefix="shiftwatch-body-") as file:
+        await _write(file, b"".join(parts))
+        del parts
+        async for part in stream:
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            await _write(file, part)
+        yield Received(file, size, encoding, limit)
+
+
+async def _write(file: IO[bytes], part: bytes) -> None:
+    def write() -> None:
+        with no_room():
+            file.write(part)
+            file.flush()
+
+    await to_thread.run_sync(write)
 
 
 def refuse_all_but_json(request: Request) -> None:
     media = formats.media_type(request.headers.get("content-type"))
     if media != "application/json":
         raise UnsupportedMedia(f"content type {media!r} is not known; use application/json")
-
-
-def gunzip(body: bytes, limit: int) -> bytes:
-    """What is inside, without ever holding more than `limit` bytes of it."""
-    try:
-        content = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Malformed(f"the body is not valid gzip: {error}") from None
-    if len(content) > limit:
-        raise _too_large(limit)
-    return content
 
 
 def _refuse_by_length(request: Request, limit: int) -> None:

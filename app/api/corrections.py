@@ -228,7 +228,7 @@ def _correct(own: Services, content: bytes, asked: Question) -> bytes:
 def _parse(content: bytes) -> RowsBody:
     try:
         return _decoder.decode(content)
-    except msgspec.DecodeError as error:
+    except json_format.BROKEN as error:
         json_format.refuse(content, error)
 
 

@@ -64,7 +64,10 @@ def _describe_problems(schema: dict[str, Any]) -> None:
 
 def body_of(types: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
     """The OpenAPI of a route that reads its body itself."""
-    content = {media: {"schema": schema_of(type_)} for media, type_ in types.items()}
+    content = {
+        media: {"schema": type_ if isinstance(type_, dict) else schema_of(type_)}
+        for media, type_ in types.items()
+    }
     return {"requestBody": {"required": required, "content": content}}
 
 

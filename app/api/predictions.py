@@ -1,11 +1,10 @@
 """Ingest: the hot path. Reads, reduces, waits for the commit, answers."""
 
-import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
-from anyio import to_thread
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
@@ -14,6 +13,7 @@ from starlette.types import Scope as ASGIScope
 
 from app import metrics, tracing
 from app.api import bodies, errors
+from app.api.batches import Batch, JsonBatch, StreamedBatch, parsed
 from app.api.deps import Services, now, services
 from app.api.openapi import body_of, schema_of
 from app.api.request_id import request_id
@@ -21,14 +21,11 @@ from app.errors import AppError, Flaw, InvalidInput, Unavailable, wrong_paramete
 from app.ingest import formats
 from app.ingest.columns import Columns
 from app.ingest.record import KeyReused, Receipt, Stale, Submission
-from app.ingest.reduce import Reduced, Watched, reduce
+from app.ingest.reduce import Reduced, Watched
 from app.storage.keys import Scope
 
 router = APIRouter(prefix="/v1/models/{model}/predictions", tags=["predictions"])
 
-# Parsing more than this takes milliseconds, which other callers should not wait for.
-INLINE_BYTES = 256 * 1024
-INLINE_CELLS = 50_000
 # How often a batch is reduced again because its model was changed at that very moment.
 MOST_CHANGES = 5
 MAX_KEY_LENGTH = 200
@@ -69,6 +66,12 @@ PARAMETERS = [
         "schema": {"enum": ["refuse", "skip"], "default": "refuse"},
     },
     {
+        "name": "version",
+        "in": "query",
+        "description": "the version that predicted; left out, the body's, or the active one",
+        "schema": {"type": "string"},
+    },
+    {
         "name": "Idempotency-Key",
         "in": "header",
         "description": "the same key and content again is answered as before and counts nothing",
@@ -89,20 +92,26 @@ async def post_predictions(request: Request) -> Response:
     own = services(request)
     await own.gate.admit(request, Scope.INGEST)
     skip = _skips(request.query_params.get("on_error", "refuse"))
-    parse = formats.parser(request.headers.get("content-type"))
-    content = await bodies.read(request, own.settings.max_body_bytes)
-    watched = await own.directory.get(request.path_params["model"])
-    labels = watched.model.labels
-    if len(content) <= INLINE_BYTES:
-        columns = parse(content, labels, skip=skip)
-    else:
-        columns = await to_thread.run_sync(lambda: parse(content, labels, skip=skip))
-    key = _key(request.headers.get("idempotency-key"), columns.key)
-    fingerprint = hashlib.sha256(content).digest() if key is not None else b""
+    version = request.query_params.get("version")
+    parse = formats.in_parts(formats.media_type(request.headers.get("content-type")))
+    if parse is None:
+        content = await bodies.read(request, own.settings.max_body_bytes)
+        watched = await own.directory.get(request.path_params["model"])
+        columns = await parsed(content, watched.model.labels, skip=skip)
+        batch = JsonBatch(content, _of_version(columns, version), skip=skip)
+        return await _count(request, own, watched, batch)
+    async with bodies.received(request, own.settings.max_stream_bytes) as body:
+        watched = await own.directory.get(request.path_params["model"])
+        streamed = StreamedBatch(body, parse, version, own.settings.max_stream_rows, skip=skip)
+        return await _count(request, own, watched, streamed)
+
+
+async def _count(request: Request, own: Services, watched: Watched, batch: Batch) -> Response:
+    key = _key(request.headers.get("idempotency-key"), batch.key)
     try:
-        receipt, reduced = await _record(own, watched, columns, skip, key, fingerprint)
+        receipt, reduced = await _record(own, watched, batch, key)
     except InvalidInput:
-        metrics.REJECTED.labels(watched.model.name, "refused").inc(columns.size)
+        metrics.REJECTED.labels(watched.model.name, "refused").inc(batch.size)
         raise
     _measure(receipt, reduced)
     return Response(_answer(receipt, reduced.flaws), status_code=202, media_type="application/json")
@@ -143,19 +152,24 @@ def _skips(on_error: str) -> bool:
     return on_error == "skip"
 
 
+def _of_version(columns: Columns, version: str | None) -> Columns:
+    """The version that the query names, or the body; they must not disagree."""
+    if version is None:
+        return columns
+    if columns.version not in (None, version):
+        raise wrong_parameter("version", "is not the `version` of the body; give one of them")
+    return replace(columns, version=version)
+
+
 async def _record(
-    own: Services,
-    watched: Watched,
-    columns: Columns,
-    skip: bool,
-    key: str | None,
-    fingerprint: bytes,
+    own: Services, watched: Watched, batch: Batch, key: str | None
 ) -> tuple[Receipt, Reduced]:
     """Reduce and record, again if the model turns out to have changed since we last read it."""
     name = watched.model.name
+    fingerprint = b"" if key is None else await batch.fingerprint()
     for _ in range(MOST_CHANGES):
         try:
-            reduced = await tracing.around("reduce", _reduce(columns, watched, skip))
+            reduced = await tracing.around("reduce", batch.reduced(watched))
         except AppError:
             # A version that we do not know of may be new.
             latest = await own.directory.look_again(name)
@@ -173,12 +187,6 @@ async def _record(
             case Stale():
                 watched = await own.directory.look_again(name)
     raise Unavailable(f"model {name!r} is being changed all the time; send the batch again")
-
-
-async def _reduce(columns: Columns, watched: Watched, skip: bool) -> Reduced:
-    if columns.size * watched.model.k <= INLINE_CELLS:
-        return reduce(columns, watched, now(), skip=skip)
-    return await to_thread.run_sync(lambda: reduce(columns, watched, now(), skip=skip))
 
 
 def _measure(receipt: Receipt, reduced: Reduced) -> None:

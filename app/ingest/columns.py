@@ -1,6 +1,7 @@
 """A batch as columns, whatever format it came in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -8,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import Flaw
+from app.errors import Flaw, TooLarge, Unavailable
 
 Field = Literal["predicted", "probabilities", "timestamp", "id"]
 
@@ -27,6 +28,54 @@ def row_pointer(name: Field | None, record: int) -> str:
     return f"#/rows/{record}" if name is None else f"#/rows/{record}/{name}"
 
 
+def element_pointer(name: Field | None, record: int) -> str:
+    """Where a field of a record stands in a body that is an array of records."""
+    return f"#/{record}" if name is None else f"#/{record}/{name}"
+
+
+def after(
+    pointer: Callable[[Field | None, int], str], before: int
+) -> Callable[[Field | None, int], str]:
+    """Where it stands for records of a part that comes after so many others."""
+    return lambda name, record: pointer(name, before + record)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A column of labels as positions in a list of those that occur, -1 where there is none."""
+
+    codes: NDArray[np.int64]
+    values: Sequence[str | int]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, record: int) -> str | int | None:
+        code = int(self.codes[record])
+        return None if code < 0 else self.values[code]
+
+    def occurrences(self) -> dict[str | int | None, int]:
+        """How often each label stands in it."""
+        counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1).tolist()
+        named = zip((None, *self.values), counts, strict=True)
+        return {value: count for value, count in named if count}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """A column of softmax rows, all of the same width; `given` says which records have one."""
+
+    values: NDArray[np.float64]
+    given: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, record: int) -> Sequence[float] | None:
+        row: list[float] = self.values[record].tolist()
+        return row if self.given[record] else None
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """`size` records; a column that was not given is None, and so is a cell that a record lacks.
@@ -36,14 +85,30 @@ class Columns:
     """
 
     size: int
-    predicted: Sequence[str | int | None] | None = None
-    rows: Sequence[Sequence[float] | None] | None = None
+    predicted: Sequence[str | int | None] | Coded | None = None
+    rows: Sequence[Sequence[float] | None] | Matrix | None = None
     times: NDArray[np.int64] | None = None
     ids: Sequence[str | None] | None = None
     version: str | None = None
     key: str | None = None
     flaws: Mapping[int, Flaw] = field(default_factory=dict)
     pointer: Callable[[Field | None, int], str] = column_pointer
+
+
+def refuse_too_many(rows: int, most_rows: int) -> None:
+    if rows > most_rows:
+        raise TooLarge(f"the body has more than {most_rows} records", most_rows)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Around what writes a body to a file: a full disk is nothing that the client did."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"there is no room to receive the body ({error.strerror}); send smaller ones"
+        ) from None
 
 
 def microseconds(times: Sequence[datetime]) -> NDArray[np.int64]:

@@ -1,18 +1,44 @@
-"""Formats of a batch by content type: a new one joins by adding a line here."""
+"""Formats of a batch by content type: a new one joins by adding a line here.
 
-from typing import Any, Protocol
+A batch of JSON is parsed whole. The others are read a part at a time, and may be larger than the
+memory that we want to spend on them.
+"""
+
+from collections.abc import Iterator
+from typing import IO, Any, Protocol
 
 from app.errors import UnsupportedMedia
-from app.ingest import json_format
+from app.ingest import json_format, ndjson_format
 from app.ingest.columns import Columns
 
+try:
+    from app.ingest import arrow_format
+except ImportError:
+    arrow_format = None  # type: ignore[assignment]
 
-class Parser(Protocol):
-    def __call__(self, content: bytes, labels: tuple[str, ...], *, skip: bool) -> Columns: ...
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
 
 
-PARSERS: dict[str, Parser] = {"application/json": json_format.parse}
-SCHEMAS: dict[str, Any] = {"application/json": json_format.Body}
+class Parts(Protocol):
+    def __call__(
+        self, source: IO[bytes], labels: tuple[str, ...], *, skip: bool, most_rows: int
+    ) -> Iterator[Columns]: ...
+
+
+IN_PARTS: dict[str, Parts] = {NDJSON: ndjson_format.parts}
+if arrow_format is not None:
+    IN_PARTS |= {ARROW: arrow_format.stream_parts, PARQUET: arrow_format.parquet_parts}
+
+_FILE = {"type": "string", "format": "binary"}
+SCHEMAS: dict[str, Any] = {
+    JSON: json_format.Body,
+    NDJSON: json_format.Row,
+    ARROW: _FILE,
+    PARQUET: _FILE,
+}
 
 
 def media_type(content_type: str | None) -> str:
@@ -21,13 +47,16 @@ def media_type(content_type: str | None) -> str:
     >>> media_type("Application/JSON; charset=utf-8")
     'application/json'
     """
-    return (content_type or "application/json").partition(";")[0].strip().lower()
+    return (content_type or JSON).partition(";")[0].strip().lower()
 
 
-def parser(content_type: str | None) -> Parser:
-    """The parser for a content type."""
-    media = media_type(content_type)
-    if media not in PARSERS:
-        known = ", ".join(sorted(PARSERS))
-        raise UnsupportedMedia(f"content type {media!r} is not known; use one of: {known}")
-    return PARSERS[media]
+def in_parts(media: str) -> Parts | None:
+    """The parser for a media type, None for JSON, which has one of its own."""
+    if media == JSON:
+        return None
+    if media in IN_PARTS:
+        return IN_PARTS[media]
+    if media in SCHEMAS:
+        raise UnsupportedMedia(f"content type {media!r} needs the extra `formats` on the server")
+    known = ", ".join(SCHEMAS)
+    raise UnsupportedMedia(f"content type {media!r} is not known; use one of: {known}")

@@ -23,8 +23,9 @@ from app.errors import Flaw, InvalidInput, Malformed, escaped
 from app.ingest.columns import NO_TIME, Columns, Field, column_pointer, microseconds, row_pointer
 
 Moment = Annotated[datetime, Meta(tz=True)]
+MOST_CHARACTERS = 200
 # PostgreSQL stores no NUL character.
-Name = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^\\x00]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=MOST_CHARACTERS, pattern="^[^\\x00]*$")]
 
 
 class Row(Struct, forbid_unknown_fields=True):
@@ -75,6 +76,9 @@ def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Body]:
     return msgspec.json.Decoder(Known)
 
 
+# What msgspec raises for a body that is not what it should be; the other is not one of its own.
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError)
+
 CELL_TYPES: dict[Field, Any] = {
     "predicted": str | int | None,
     "probabilities": list[float] | None,
@@ -90,13 +94,13 @@ def parse(content: bytes, labels: tuple[str, ...] = (), *, skip: bool) -> Column
     """
     try:
         body = _decode(content, labels)
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         if skip:
             return _parse_leniently(content)
         refuse(content, error)
     if body.rows is not None:
         _refuse_columns_beside_rows(body)
-        return _from_rows(body, body.rows)
+        return from_rows(body, body.rows)
     return _from_columns(body)
 
 
@@ -104,12 +108,12 @@ def _decode(content: bytes, labels: tuple[str, ...]) -> Body:
     if labels:
         # Whatever is wrong, the plain decoder says it better; a label that nobody knows is not
         # even its business.
-        with suppress(msgspec.DecodeError):
+        with suppress(*BROKEN):
             return _decoder_for(labels).decode(content)
     return _decoder.decode(content)
 
 
-def refuse(content: bytes, error: msgspec.DecodeError) -> NoReturn:
+def refuse(content: bytes, error: Exception) -> NoReturn:
     """Say what is wrong and where, for a body that msgspec could not decode."""
     if isinstance(error, msgspec.ValidationError):
         flaw = flaw_of(error)
@@ -132,6 +136,12 @@ def flaw_of(error: msgspec.ValidationError) -> Flaw:
     return Flaw(detail, f"{pointer}/{escaped(unknown[1])}" if unknown else pointer)
 
 
+def flaw_within(error: msgspec.ValidationError, pointer: str) -> Flaw:
+    """The same, for a value that stands at `pointer` in the body."""
+    inner = flaw_of(error)
+    return Flaw(inner.detail, pointer + (inner.pointer or "#")[1:])
+
+
 def _from_columns(body: Body) -> Columns:
     size = _common_length(body)
     if body.timestamps is not None:
@@ -149,7 +159,8 @@ def _from_columns(body: Body) -> Columns:
     )
 
 
-def _from_rows(body: Body, rows: Sequence[Row]) -> Columns:
+def from_rows(body: Body, rows: Sequence[Row]) -> Columns:
+    """The columns of rows; of the body, what stands beside them."""
     stamps = list(map(attrgetter("timestamp"), rows))
     return Columns(
         size=len(rows),
@@ -241,24 +252,25 @@ def _cell(name: Field, value: Any, flaws: dict[int, Flaw], record: int, pointer:
     try:
         return msgspec.convert(value, CELL_TYPES[name])
     except msgspec.ValidationError as error:
-        inner = flaw_of(error)
-        flaws.setdefault(record, Flaw(inner.detail, pointer + (inner.pointer or "#")[1:]))
+        flaws.setdefault(record, flaw_within(error, pointer))
         return None
 
 
 def _cells_of_rows(body: LooseBody, rows: Sequence[Any]) -> Columns:
     flaws: dict[int, Flaw] = {}
-    good = [_row(value, record, flaws) for record, value in enumerate(rows)]
+    good = [
+        row_of(value, record, row_pointer(None, record), flaws) for record, value in enumerate(rows)
+    ]
     strict = Body(timestamp=body.timestamp, version=body.version, batch_id=body.batch_id)
-    return replace(_from_rows(strict, good), flaws=flaws)
+    return replace(from_rows(strict, good), flaws=flaws)
 
 
-def _row(value: Any, record: int, flaws: dict[int, Flaw]) -> Row:
+def row_of(value: Any, record: int, pointer: str, flaws: dict[int, Flaw]) -> Row:
+    """A row that stands at `pointer`; an empty one, and a flaw more, if it is none."""
     try:
         return msgspec.convert(value, Row)
     except msgspec.ValidationError as error:
-        inner = flaw_of(error)
-        flaws[record] = Flaw(inner.detail, row_pointer(None, record) + (inner.pointer or "#")[1:])
+        flaws[record] = flaw_within(error, pointer)
         return Row()
 
 

@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(ReferenceBody)
 def parse(content: bytes) -> ReferenceBody:
     try:
         return _decoder.decode(content)
-    except msgspec.DecodeError as error:
+    except json_format.BROKEN as error:
         json_format.refuse(content, error)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from app.domain.model import Model
 from app.domain.window import EPOCH, pane_start
 from app.errors import Conflict, Flaw, InvalidInput
-from app.ingest.columns import NO_TIME, Columns
+from app.ingest.columns import NO_TIME, Coded, Columns, Matrix
 from app.stats import moments
 from app.stats.moments import Bools, Counts, Floats, Sums
 from app.storage.panes import Kind, PaneKey
@@ -93,7 +93,7 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
     rejected = columns.size - int(np.count_nonzero(good))
     flaws = flaws_of(columns, watched, now, good) if rejected else []
     if flaws and not skip:
-        raise InvalidInput(_summary(flaws, rejected, columns.size), flaws=flaws)
+        raise refusal(flaws, rejected, f"{columns.size}")
     late = good & (records.times < _micros(now - model.settings.allowed_lateness))
     counted = good & ~late
     return Reduced(
@@ -113,7 +113,7 @@ def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime
     model = watched.model
     if columns.predicted is None or (model.settings.keep_ids and columns.ids is not None):
         return None
-    found = Counter(columns.predicted)
+    found = _occurrences(columns.predicted)
     if not found or not found.keys() <= watched.index.keys():
         return None
     counts = np.zeros(model.k, dtype=np.int64)
@@ -121,6 +121,12 @@ def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime
         counts[watched.index[label]] += count
     key = PaneKey(model.id, version, pane_start(now, model.settings.pane), "hard")
     return Reduced(model, version, {key: Sums(counts)}, columns.size)
+
+
+def _occurrences(
+    predicted: Sequence[str | int | None] | Coded,
+) -> Mapping[str | int | None, int]:
+    return predicted.occurrences() if isinstance(predicted, Coded) else Counter(predicted)
 
 
 def _version(columns: Columns, model: Model) -> str:
@@ -153,6 +159,9 @@ def _rows(columns: Columns, k: int) -> tuple[Floats | None, Bools, Bools]:
     """Softmax rows, which records have one, and which records do not have a bad one."""
     if columns.rows is None:
         return None, np.zeros(columns.size, dtype=bool), np.ones(columns.size, dtype=bool)
+    if isinstance(columns.rows, Matrix):
+        rows, good = moments.normalised(columns.rows.values)
+        return rows, columns.rows.given, good | ~columns.rows.given
     has_row = np.fromiter(map(is_not, columns.rows, repeat(None)), bool, columns.size)
     rows, good = moments.normalised(_matrix(columns.rows, has_row, k))
     return rows, has_row, good | ~has_row
@@ -176,13 +185,21 @@ def _predicted(columns: Columns, watched: Watched, rows: Floats | None, has_row:
     """Each record's label: the one named, else the argmax of its row, else -1."""
     if columns.predicted is None:
         return np.full(columns.size, -1) if rows is None else _argmax(rows, has_row)
-    # The loop over predictions is map's, in C.
-    named = map(watched.index.get, columns.predicted, repeat(-1))
-    found = np.fromiter(named, np.int64, columns.size)
-    if rows is None:
-        return found
-    is_named = np.fromiter(map(is_not, columns.predicted, repeat(None)), bool, columns.size)
-    return np.where(is_named, found, _argmax(rows, has_row))
+    found, is_named = _named(columns.predicted, watched)
+    return found if rows is None else np.where(is_named, found, _argmax(rows, has_row))
+
+
+def _named(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> tuple[Counts, Bools]:
+    """The position of each label that is named, -1 for one that nobody knows; and which are."""
+    if isinstance(predicted, Coded):
+        # The last stands for "none", whose code is -1.
+        positions = [watched.index.get(value, -1) for value in predicted.values] + [-1]
+        return np.array(positions)[predicted.codes], predicted.codes >= 0
+    # The loops over predictions are map's, in C.
+    found = map(watched.index.get, predicted, repeat(-1))
+    is_named = map(is_not, predicted, repeat(None))
+    size = len(predicted)
+    return np.fromiter(found, np.int64, size), np.fromiter(is_named, bool, size)
 
 
 def _argmax(rows: Floats, has_row: Bools) -> Counts:
@@ -289,6 +306,8 @@ def wrong_row(row: Sequence[float], k: int) -> str | None:
     return f"sums to {values.sum():g}, not to 1"
 
 
-def _summary(flaws: Sequence[Flaw], rejected: int, size: int) -> str:
+def refusal(flaws: Sequence[Flaw], rejected: int, size: str) -> InvalidInput:
+    """What to say of a batch of that size with bad records in it."""
     first = f"{flaws[0].pointer}: {flaws[0].detail}"
-    return f"{rejected} of {size} records cannot be counted, so none was; the first: {first}"
+    detail = f"{rejected} of {size} records cannot be counted, so none was; the first: {first}"
+    return InvalidInput(detail, flaws=flaws)

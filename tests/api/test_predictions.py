@@ -341,3 +341,12 @@ def test_a_model_that_was_forgotten_takes_no_more(fraud: TestClient) -> None:
 
 def test_an_empty_batch_is_fine(fraud: TestClient) -> None:
     assert fraud.post(URL, json={"predicted": []}).json()["accepted"] == 0
+
+
+@pytest.mark.parametrize("query", ["", "?on_error=skip"])
+def test_text_that_is_not_utf8_is_malformed(fraud: TestClient, query: str) -> None:
+    for body in (b'{"predicted": ["\xff"]}', b'{"\xff": 1}'):
+        answer = fraud.post(f"{URL}{query}", content=body)
+
+        assert (answer.status_code, answer.json()["title"]) == (400, "The request cannot be read")
+    assert counts(fraud) == {}
