@@ -41,6 +41,11 @@ class Running:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+    def peak_megabytes(self) -> float:
+        """The most that it ever took."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1e3
+
 
 @contextmanager
 def database() -> Iterator[str]:

@@ -57,7 +57,11 @@ def main() -> None:
 
 
 def _send(
-    server: family.Running, name: str, media: str, write: Callable[[IO[bytes], int], None], rows: int
+    server: family.Running,
+    name: str,
+    media: str,
+    write: Callable[[IO[bytes], int], None],
+    rows: int,
 ) -> Streamed:
     with tempfile.TemporaryFile() as file:
         write(file, rows)

@@ -33,7 +33,7 @@ from app.ingest.json_format import MOST_CHARACTERS
 
 # How much is looked at together: small enough that a dozen requests of this kind fit into memory.
 SLICE_ROWS = 65_536
-SLICE_CELLS = 1_000_000
+SLICE_CELLS = 250_000
 # The largest message of a stream that does not fit into memory itself.
 MESSAGE_BYTES = 64 * 1024 * 1024
 # What a decompressed body may take of the memory before it goes to a file.

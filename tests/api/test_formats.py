@@ -92,7 +92,7 @@ def test_a_disk_without_room_is_said_to_be_one(
 ) -> None:
     monkeypatch.setattr(receiving, "MEMORY_BYTES", 100)
     full = Path("/dev/full")
-    monkeypatch.setattr(receiving.tempfile, "TemporaryFile", lambda **_: full.open("wb"))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full.open("wb"))
 
     answer = post(fraud, formats.NDJSON, bodies.ndjson(SOME * 200))
 
