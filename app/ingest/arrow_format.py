@@ -111,7 +111,7 @@ def _seekable(source: IO[bytes]) -> Iterator[IO[bytes]]:
 def _opened(body: IO[bytes]) -> Any:
     """For pyarrow: what is in memory stays where it is."""
     if isinstance(body, io.BytesIO):
-        return pa.BufferReader(body.getbuffer())
+        return pa.BufferReader(body.getvalue())  # its own bytes, not a copy
     return pa.PythonFile(_Messages(body), mode="r")
 
 

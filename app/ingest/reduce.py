@@ -73,10 +73,14 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a batch as arrays. Where `has_row` is False, `rows` says nothing."""
+    """The records of a batch as arrays.
+
+    Where `has_row` is False, `rows` says nothing, and neither do `ranks`, their first two labels.
+    """
 
     predicted: Counts
     rows: Floats | None
+    ranks: tuple[Counts, Counts] | None
     has_row: Bools
     times: Times
 
@@ -148,11 +152,12 @@ def _version(columns: Columns, model: Model) -> str:
 def records_of(columns: Columns, watched: Watched, now: datetime) -> tuple[Records, Bools]:
     """All records, and which of them are fit to be counted."""
     rows, has_row, good = _rows(columns, watched.model.k)
-    predicted = _predicted(columns, watched, rows, has_row)
+    ranks = None if rows is None else moments.first_two(rows)
+    predicted = _predicted(columns, watched, ranks and ranks[0], has_row)
     times = _times(columns, now)
     good &= (predicted >= 0) & (times <= _micros(now + FUTURE_TOLERANCE))
     good[list(columns.flaws)] = False
-    return Records(predicted, rows, has_row, times), good
+    return Records(predicted, rows, ranks, has_row, times), good
 
 
 def _rows(columns: Columns, k: int) -> tuple[Floats | None, Bools, Bools]:
@@ -181,12 +186,13 @@ def _matrix(rows: Sequence[Sequence[float] | None], has_row: Bools, k: int) -> F
     return matrix
 
 
-def _predicted(columns: Columns, watched: Watched, rows: Floats | None, has_row: Bools) -> Counts:
+def _predicted(columns: Columns, watched: Watched, first: Counts | None, has_row: Bools) -> Counts:
     """Each record's label: the one named, else the argmax of its row, else -1."""
+    by_row = np.full(columns.size, -1) if first is None else np.where(has_row, first, -1)
     if columns.predicted is None:
-        return np.full(columns.size, -1) if rows is None else _argmax(rows, has_row)
+        return by_row
     found, is_named = _named(columns.predicted, watched)
-    return found if rows is None else np.where(is_named, found, _argmax(rows, has_row))
+    return np.where(is_named, found, by_row)
 
 
 def _named(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> tuple[Counts, Bools]:
@@ -200,10 +206,6 @@ def _named(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> t
     is_named = map(is_not, predicted, repeat(None))
     size = len(predicted)
     return np.fromiter(found, np.int64, size), np.fromiter(is_named, bool, size)
-
-
-def _argmax(rows: Floats, has_row: Bools) -> Counts:
-    return np.where(has_row, moments.argmax(rows), -1)
 
 
 def _times(columns: Columns, now: datetime) -> Times:
@@ -223,8 +225,10 @@ def _panes(
     """The sums of the counted records, by pane; those with and without softmax rows apart."""
     for kind, chosen in _kinds(records, counted):
         rows = None if kind == "hard" or records.rows is None else records.rows[chosen]
+        ranks = records.ranks and (records.ranks[0][chosen], records.ranks[1][chosen])
         slots, group = _slots(records.times[chosen], model.settings.pane // MICROSECOND)
-        parts = moments.sums_by_group(model.k, records.predicted[chosen], rows, group, len(slots))
+        predicted = records.predicted[chosen]
+        parts = moments.sums_by_group(model.k, predicted, rows, group, len(slots), ranks)
         for slot, part in zip(slots, parts, strict=True):
             start = EPOCH + slot * model.settings.pane
             yield PaneKey(model.id, version, start, kind), part
