@@ -15,6 +15,7 @@ from app import metrics, tracing
 from app.api import bodies, errors
 from app.api.batches import Batch, JsonBatch, StreamedBatch, parsed
 from app.api.deps import Services, now, services
+from app.api.hot_request import HotRequest
 from app.api.openapi import body_of, schema_of
 from app.api.request_id import request_id
 from app.errors import AppError, Flaw, InvalidInput, Unavailable, wrong_parameter
@@ -89,6 +90,11 @@ PARAMETERS = [
 async def post_predictions(request: Request) -> Response:
     """Count a batch of predictions; the answer comes only when it is durable."""
     # FastAPI documents this route; `serve` serves it.
+    return Response(await _counted(request), 202, media_type="application/json")
+
+
+async def _counted(request: Request) -> bytes:
+    """Count the batch of a request, and say what became of it."""
     own = services(request)
     await own.gate.admit(request, Scope.INGEST)
     skip = _skips(request.query_params.get("on_error", "refuse"))
@@ -106,7 +112,7 @@ async def post_predictions(request: Request) -> Response:
         return await _count(request, own, watched, streamed)
 
 
-async def _count(request: Request, own: Services, watched: Watched, batch: Batch) -> Response:
+async def _count(request: Request, own: Services, watched: Watched, batch: Batch) -> bytes:
     key = _key(request.headers.get("idempotency-key"), batch.key)
     try:
         receipt, reduced = await _record(own, watched, batch, key)
@@ -114,7 +120,7 @@ async def _count(request: Request, own: Services, watched: Watched, batch: Batch
         metrics.REJECTED.labels(watched.model.name, "refused").inc(batch.size)
         raise
     _measure(receipt, reduced)
-    return Response(_answer(receipt, reduced.flaws), status_code=202, media_type="application/json")
+    return _answer(receipt, reduced.flaws)
 
 
 # What a request that matches it is counted under.
@@ -132,18 +138,26 @@ async def serve(app: FastAPI, scope: ASGIScope, receive: Receive, send: Send) ->
     scope["app"] = app
     scope["route"] = ROUTE
     scope["path_params"] = found.groupdict()
-    request = Request(scope, receive)
+    request = HotRequest(scope, receive)
     try:
-        response = await post_predictions(request)
+        answer = await _counted(request)
     except AppError as error:
         metrics.REFUSED.labels(errors.problem_of(type(error)).slug).inc()
-        response = errors.response_of(error, request_id(request))
+        await errors.response_of(error, request_id(request))(scope, receive, send)
     except ClientDisconnect:
-        return True
+        pass
     except Exception as error:
-        response = errors.bug(request, error)
-    await response(scope, receive, send)
+        await errors.bug(request, error)(scope, receive, send)
+    else:
+        await _send(answer, send)
     return True
+
+
+async def _send(answer: bytes, send: Send) -> None:
+    """What Starlette's response would send, without making one."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+    await send({"type": "http.response.start", "status": 202, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
 
 
 def _skips(on_error: str) -> bool:

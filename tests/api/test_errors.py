@@ -14,6 +14,7 @@ from app.api.deps import Conn
 from app.api.errors import PROBLEMS, problem_of
 from app.config import Settings
 from app.errors import AppError
+from app.ingest import formats
 from app.storage.db import Contention, Database, Outage
 from tests.conftest import Written
 from tests.factories import register
@@ -302,7 +303,8 @@ def test_the_openapi_documents_the_body_of_a_batch(openapi: Any) -> None:
         "batch_id",
     }
     parameters = {one["name"].lower() for one in post["parameters"]}
-    assert parameters == {"model", "on_error", "idempotency-key"}
+    assert parameters == {"model", "on_error", "version", "idempotency-key"}
+    assert post["requestBody"]["content"].keys() == set(formats.SCHEMAS)
 
 
 def test_the_openapi_documents_the_body_of_a_reference(openapi: Any) -> None:
