@@ -3,15 +3,16 @@
 import hashlib
 import io
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from threading import BoundedSemaphore
 from typing import IO
 
 from anyio import to_thread
 from fastapi import Request
 
 from app.api import encodings
-from app.errors import TooLarge, UnsupportedMedia
+from app.errors import TooLarge, Unavailable, UnsupportedMedia
 from app.ingest import formats
 from app.ingest.columns import no_room
 
@@ -19,6 +20,8 @@ from app.ingest.columns import no_room
 INLINE_BYTES = 64 * 1024
 # What a streamed body takes of the memory before it goes to a file.
 MEMORY_BYTES = 4 * 1024 * 1024
+# How many bodies may be on their way into files at once.
+FILES = BoundedSemaphore(8)
 
 
 async def read(request: Request, limit: int) -> bytes:
@@ -76,7 +79,7 @@ async def received(request: Request, limit: int) -> AsyncIterator[Received]:
             raise _too_large(limit)
         yield Received(io.BytesIO(b"".join(parts)), size, encoding, limit)
         return
-    with tempfile.TemporaryFile(prefix="shiftwatch-body-") as file:
+    with _place(), tempfile.TemporaryFile(prefix="shiftwatch-body-") as file:
         await _write(file, b"".join(parts))
         del parts
         async for part in stream:
@@ -85,6 +88,17 @@ async def received(request: Request, limit: int) -> AsyncIterator[Received]:
                 raise _too_large(limit)
             await _write(file, part)
         yield Received(file, size, encoding, limit)
+
+
+@contextmanager
+def _place() -> Iterator[None]:
+    """One of the few: slow clients must neither fill the disk nor wait in line for each other."""
+    if not FILES.acquire(blocking=False):
+        raise Unavailable("too many large bodies are coming in; send this one again")
+    try:
+        yield
+    finally:
+        FILES.release()
 
 
 async def _write(file: IO[bytes], part: bytes) -> None:

@@ -1,8 +1,11 @@
 """Batches in other formats than JSON, as a client sends them."""
 
 import gzip
+import re
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -100,6 +103,22 @@ def test_a_disk_without_room_is_said_to_be_one(
     assert "no room" in answer.json()["detail"]
 
 
+def test_large_bodies_do_not_fill_the_disk_together(
+    fraud: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(receiving, "FILES", BoundedSemaphore(1))
+    body = bodies.ndjson(SOME * 200)
+    receiving.FILES.acquire()
+
+    refused = post(fraud, formats.NDJSON, body)
+    small = post(fraud, formats.NDJSON, bodies.ndjson(SOME[:1]))
+    receiving.FILES.release()
+    again = [post(fraud, formats.NDJSON, body).status_code for _ in range(3)]
+
+    assert (refused.status_code, small.status_code, again) == (503, 202, [202, 202, 202])
+
+
 def test_the_query_names_the_version(fraud: TestClient) -> None:
     body = bodies.ndjson(SOME)
 
@@ -182,3 +201,17 @@ def test_every_batch_of_a_stream_may_have_a_dictionary_of_its_own(fraud: TestCli
 
     assert post(fraud, formats.ARROW, sink.getvalue().to_pybytes()).json()["accepted"] == 5
     assert counts(fraud) == [2, 2, 1]
+
+
+def test_the_example_of_the_documentation_works(
+    fraud: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/formats.md").read_text()
+    (example,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.setattr(
+        "httpx.post", lambda url, **options: fraud.post(urlsplit(url).path, **options)
+    )
+
+    exec(example, {})
+
+    assert counts(fraud) == [1, 1, 0]
