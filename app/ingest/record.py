@@ -87,22 +87,29 @@ def record(conn: Connection, entries: Sequence[Entry], shard: int, now: datetime
     # Panes of sources are locked with their source.
     sent = [one for one in current if isinstance(one, Contributions)]
     settlement = contributions.settle(conn, sent, now)
-    outcomes: dict[Entry, Outcome] = dict(zip(sent, settlement.outcomes, strict=True))
     submissions = [one for one in current if isinstance(one, Submission)]
-    claims = _claims(submissions)
-    before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
-    fresh = [one for one in submissions if one.key is None or _is_first(one, claims, before)]
-    reduced = [one.reduced for one in fresh]
-    counted = _count(conn, reduced, _traces(fresh), shard, now)
-    _count_late(conn, reduced, settlement.late, shard, now)
+    fresh, outcomes = _told_apart(conn, submissions, now)
+    counted = _count(conn, [one.reduced for one in fresh], _traces(fresh), shard, now)
+    _count_late(conn, fresh, settlement.late, shard, now)
     undue = {id for id in counted | settlement.changed if not held[id].due}
     if undue:
         models.mark_due(conn, undue, now)
-    outcomes |= {one: _receipt(one.reduced) for one in fresh}
+    outcomes |= zip(sent, settlement.outcomes, strict=True)
+    return [outcomes.get(one, Stale()) for one in entries]
+
+
+def _told_apart(
+    conn: Connection, submissions: Sequence[Submission], now: datetime
+) -> tuple[list[Submission], dict[Entry, Outcome]]:
+    """The batches that were not counted before, and what to answer to each."""
+    claims = _claims(submissions)
+    before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
+    fresh = [one for one in submissions if one.key is None or _is_first(one, claims, before)]
+    outcomes: dict[Entry, Outcome] = {one: _receipt(one.reduced) for one in fresh}
     for one in submissions:
         if one not in outcomes:
             outcomes[one] = _repeat(one, claims, before)
-    return [outcomes.get(one, Stale()) for one in entries]
+    return fresh, outcomes
 
 
 def needed_partitions(entries: Sequence[Entry], now: datetime) -> set[Partition]:
@@ -110,12 +117,12 @@ def needed_partitions(entries: Sequence[Entry], now: datetime) -> set[Partition]
     # Most batches of a moment lie in one pane, so the panes are told apart first.
     starts = {start for one in entries for start in one.starts}
     needed = {partitions.containing("pane", start) for start in starts}
-    for one in entries:
-        if isinstance(one, Contributions):
-            needed |= {partitions.containing("contribution", start) for start in one.starts}
-            continue
-        if one.key is not None:
-            needed |= {partitions.containing("batch", day) for day in batches.days(now)}
+    said = {start for one in entries if isinstance(one, Contributions) for start in one.starts}
+    needed |= {partitions.containing("contribution", start) for start in said}
+    submissions = [one for one in entries if isinstance(one, Submission)]
+    if any(one.key is not None for one in submissions):
+        needed |= {partitions.containing("batch", day) for day in batches.days(now)}
+    for one in submissions:
         if one.reduced.kept is not None:
             needed |= partitions.covering("prediction", one.reduced.kept.at)
     return needed
@@ -202,14 +209,14 @@ def _count(
 
 def _count_late(
     conn: Connection,
-    fresh: Sequence[Reduced],
+    fresh: Iterable[Submission],
     more: Mapping[tuple[int, str], int],
     shard: int,
     now: datetime,
 ) -> None:
     late = Counter(more)
     for one in fresh:
-        late[one.model.id, one.version] += one.late
+        late[one.model.id, one.reduced.version] += one.reduced.late
     if late := +late:
         predictions.count_late(conn, late, shard, now)
 
