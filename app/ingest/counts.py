@@ -210,13 +210,13 @@ def _counts(given: LabelCounts, watched: Watched, at: str) -> Counts:
 
 def _labels(names: Sequence[str], pointers: Sequence[str], watched: Watched) -> list[int]:
     """The positions of labels, each of which is named once."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     for name, pointer in zip(names, pointers, strict=True):
         label = _label(name, watched, pointer)
         if label in found:
             raise InvalidInput(f"{name!r} stands there twice", pointer)
-        found.append(label)
-    return found
+        found[label] = None
+    return list(found)
 
 
 def _label(name: str, watched: Watched, pointer: str) -> int:
@@ -261,18 +261,17 @@ def _soft(body: SoftBody, watched: Watched, at: str) -> Sums:
 
 def _codes(body: Sequence[CodeCount], watched: Watched, at: str) -> tuple[Counts, Counts]:
     """Codes in order, as panes have them, and their counts."""
-    found: dict[int, int] = {}
+    first, second = np.zeros((2, len(body)), dtype=np.int64)
     for place, one in enumerate(body):
-        first = _label(one.first, watched, f"{at}/{place}/first")
-        second = _label(one.second, watched, f"{at}/{place}/second")
-        if first == second:
+        first[place] = _label(one.first, watched, f"{at}/{place}/first")
+        second[place] = _label(one.second, watched, f"{at}/{place}/second")
+        if one.first == one.second:
             raise InvalidInput("is `first` again, and not the runner-up", f"{at}/{place}/second")
-        code = moments.encode(watched.model.k, *map(np.array, (first, second, one.bin))).item()
-        if code in found:
-            raise InvalidInput("stands there twice", f"{at}/{place}")
-        found[code] = one.count
-    codes = sorted(found)
-    return (
-        np.array(codes, dtype=np.int64),
-        np.array([found[code] for code in codes], dtype=np.int64),
+    bins = np.array([one.bin for one in body], dtype=np.int64)
+    codes, places = np.unique(
+        moments.encode(watched.model.k, first, second, bins), return_index=True
     )
+    if len(places) < len(body):
+        twin = min(set(range(len(body))).difference(places.tolist()))
+        raise InvalidInput("stands there twice", f"{at}/{twin}")
+    return codes, np.array([one.count for one in body], dtype=np.int64)[places]

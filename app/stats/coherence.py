@@ -98,8 +98,17 @@ def _of_outer(n: int, soft: SoftSums, slack: float) -> Iterator[Incoherence]:
         return
     if not (np.abs(matrix.sum(axis=1) - prob) <= slack).all():
         yield Incoherence("outer", "its rows do not add up to the sums of `probability`")
-    elif np.linalg.eigvalsh(matrix - np.outer(prob, prob) / max(1, n)).min() < -slack:
+    elif not _is_positive(matrix - np.outer(prob, prob) / max(1, n) + slack * np.eye(k)):
         yield Incoherence("outer", "is no sum of products of rows with themselves")
+
+
+def _is_positive(matrix: Floats) -> bool:
+    """Whether all eigenvalues are positive; trying Cholesky is far cheaper than to have them."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _of_scores(

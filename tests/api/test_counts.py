@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import func, select
 
 from app.api.app import create_app
 from app.config import Settings
 from app.ingest import counts as bodies
 from app.ingest.recorder import Recorder
 from app.metrics import REGISTRY
-from app.storage import models
 from app.storage.db import Database
 from tests.factories import CONFUSION, LABELS, VERSION, register
 
@@ -274,22 +273,6 @@ def test_a_repeat_of_what_was_in_time_is_never_late(fraud: TestClient) -> None:
     assert counted(fraud) == [[3, 0, 0]]
 
 
-def test_a_deleted_model_leaves_nothing_of_its_sources(
-    fraud: TestClient, database: Database
-) -> None:
-    say(fraud, 1, pane(legit=3))
-
-    fraud.delete("/v1/models/fraud").raise_for_status()
-
-    with database.begin() as conn:
-        left = {
-            table.name: conn.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in models.OWNED
-        }
-    assert {"source", "contribution", "pane"} <= left.keys()
-    assert not any(left.values())
-
-
 def test_compressed_bodies_are_understood_and_bounded(fraud: TestClient) -> None:
     body = json.dumps({"source": "a", "sequence": 1, "panes": [pane(legit=1)]}).encode()
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
@@ -474,3 +457,29 @@ def test_a_model_that_changes_under_a_request_is_looked_at_again(
 
     assert fates(say(fraud, 1, pane(legit=1))) == {"stored": 1}
     assert len(calls) == 2
+
+
+def test_replicas_agree_on_the_highest_sequence(database: Database) -> None:
+    last, together = 12, 3
+    starts = [ago(minutes) for minutes in (9, 8)]
+    errors: list[Any] = []
+
+    def live(replica: int) -> None:
+        app = create_app(Settings(), database)
+        with TestClient(app, base_url="http://localhost") as client:
+            for sequence in np.random.default_rng([SEED, replica]).permutation(last + 1).tolist():
+                panes = [pane(start, legit=10 * sequence % 7, fraud=sequence) for start in starts]
+                answer = say(client, sequence, *panes)
+                if answer.status_code != 202 or sum(fates(answer).values()) != len(starts):
+                    errors.append(answer.json())
+
+    with TestClient(create_app(Settings(), database), base_url="http://localhost") as client:
+        register(client)
+        threads = [threading.Thread(target=live, args=[replica]) for replica in range(together)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert errors == []
+        assert counted(client) == [[10 * last % 7, last, 0]] * 2
