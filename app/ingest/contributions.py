@@ -3,8 +3,8 @@
 Everything is decided while the sources are held, so that nobody else can say anything for them.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,16 +12,13 @@ from enum import StrEnum
 import numpy as np
 
 from app.domain.model import Model
-from app.stats import moments
+from app.stats import coherence, moments
 from app.stats.moments import Sums
 from app.storage import arrivals, panes, sources
 from app.storage.arrivals import Increase
 from app.storage.db import Connection
 from app.storage.panes import Kind, OwnPane, PaneKey
 from app.storage.sources import SourceKey
-
-# What adding up floats in another order may do to a sum, for each prediction in it.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ class Word:
     sums: Mapping[Kind, Sums]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """What becomes of everything that several sources say, and what follows from it.
 
@@ -119,9 +116,9 @@ class Settlement:
     model and version; `changed` the models whose panes are others now.
     """
 
-    outcomes: list[Settled | Contradicted | TooManySources] = field(default_factory=list)
-    late: dict[tuple[int, str], int] = field(default_factory=dict)
-    changed: set[int] = field(default_factory=set)
+    outcomes: Sequence[Settled | Contradicted | TooManySources] = ()
+    late: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    changed: Set[int] = frozenset()
 
 
 def settle(conn: Connection, sent: Sequence[Contributions], now: datetime) -> Settlement:
@@ -130,19 +127,12 @@ def settle(conn: Connection, sent: Sequence[Contributions], now: datetime) -> Se
         return Settlement()
     shards = sources.hold(conn, _newest(sent), max(one.most_sources for one in sent))
     before = _words(conn, sent, shards)
-    words, settlement = dict(before), Settlement()
-    late: defaultdict[tuple[int, str], int] = defaultdict(int)
-    for one in sent:
-        outcome = _hear(one, words, shards.get(one.key))
-        settlement.outcomes.append(outcome)
-        for lost in _too_late(one, outcome):
-            late[one.model.id, lost.version] += lost.n
-    settlement.late = dict(late)
+    words = dict(before)
+    outcomes = [_hear(one, words, shards.get(one.key)) for one in sent]
     changed = {key: word for key, word in words.items() if word is not before.get(key)}
     if changed:
         _store(conn, before, changed, _traces(sent), now)
-        settlement.changed = {key.model_id for key in changed}
-    return settlement
+    return Settlement(outcomes, _late(sent, outcomes), {key.model_id for key in changed})
 
 
 def fate(one: Contribution, before: Word | None) -> Fate | None:
@@ -182,7 +172,7 @@ def _grown(before: Sums | None, after: Sums | None) -> Increase | None:
         return None
     # Predictions that were added have largest entries between 1/k and 1; otherwise some of those
     # that were there have become others.
-    more, slack = int(counts.sum()), ROUNDING * max(1, after.n)
+    more, slack = int(counts.sum()), coherence.TOLERANCE * max(1, after.n)
     if after.soft is not None and not more / len(counts) - slack <= score <= more + slack:
         return None
     return Increase(counts, max(0.0, score))
@@ -250,13 +240,16 @@ def _let_count(one: Contribution, key: OwnPane, words: dict[OwnPane, Word]) -> i
     return max(0, one.n - (0 if before is None else _size(before.sums)))
 
 
-def _too_late(
-    of: Contributions, outcome: Settled | Contradicted | TooManySources
-) -> Iterator[Contribution]:
-    if isinstance(outcome, Settled):
-        for one, found in zip(of.panes, outcome.fates, strict=True):
-            if found is Fate.LATE and one.n:
-                yield one
+def _late(
+    sent: Sequence[Contributions],
+    outcomes: Sequence[Settled | Contradicted | TooManySources],
+) -> Counter[tuple[int, str]]:
+    late: Counter[tuple[int, str]] = Counter()
+    for of, outcome in zip(sent, outcomes, strict=True):
+        fates = outcome.fates if isinstance(outcome, Settled) else ()
+        for one, found in zip(of.panes, fates, strict=False):
+            late[of.model.id, one.version] += one.n if found is Fate.LATE else 0
+    return late
 
 
 def _store(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +25,7 @@ from app.ingest.contributions import (
 )
 from app.ingest.record import Receipt, Submission, needed_partitions, record
 from app.ingest.reduce import Reduced
-from app.stats import moments
+from app.stats import coherence, moments
 from app.stats.moments import Sums
 from app.storage import models, panes, partitions, sources
 from app.storage.arrivals import Increase
@@ -105,6 +106,17 @@ def test_detectors_are_fed_what_a_pane_has_grown_by_if_it_has(
 
     sizes = None if found is None else {kind: one.counts.sum() for kind, one in found.items()}
     assert sizes == expected
+
+
+def test_what_is_coherent_enough_to_be_taken_is_fed_to_detectors() -> None:
+    assert FIRST.soft is not None
+    n, by_label = float(FIRST.n), FIRST.counts.astype(float)
+    sure = replace(FIRST.soft, score=n + 0.9 * coherence.TOLERANCE * n, score_by_label=by_label)
+
+    found = increases({}, {"soft": Sums(FIRST.counts, sure)})
+
+    assert found is not None
+    assert found["soft"].counts.tolist() == FIRST.counts.tolist()
 
 
 def test_the_confidence_of_what_a_pane_has_grown_by_is_that_of_the_new_rows() -> None:
