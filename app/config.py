@@ -65,6 +65,12 @@ class Settings(BaseModel):
     recorder_patience_seconds: float = Field(
         default=10.0, gt=0, description="how long a batch waits for a database that is away"
     )
+    max_sources: int = Field(
+        default=100,
+        ge=1,
+        le=30_000,
+        description="sources that may send sums of panes of one model",
+    )
     public_url: str | None = Field(
         default=None,
         description="how people reach the service, for links; left out, by host and port",

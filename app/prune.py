@@ -27,6 +27,7 @@ from app.storage import (
     partitions,
     predictions,
     rollups,
+    sources,
     writers,
 )
 from app.storage.db import Connection, Contention, Database, Outage, give_way
@@ -122,6 +123,7 @@ def _duties(
         "batch": lambda: drop("batch", older(settings.keep_batches_days)),
         "prediction": lambda: drop("prediction", older(settings.keep_predictions_days)),
         "pane": lambda: _panes(database, settings, now),
+        "source": lambda: _sources(database),
         "rollup": lambda: _rollups(database, older(settings.keep_rollups_days)),
         "evaluation": lambda: _evaluations(database, older(settings.keep_evaluations_days)),
         "delivery": lambda: _deliveries(database, older(settings.keep_deliveries_days)),
@@ -216,6 +218,14 @@ def _panes(database: Database, settings: Settings, now: datetime) -> Iterator[Pu
     if before.coarse < edge:
         # Months without any pane pass as well.
         _coarsen(database, edge, edge, now)
+
+
+def _sources(database: Database) -> Iterator[Purged]:
+    """Nothing more is counted into what is closed, so that nobody asks who has spoken of it."""
+    with database.begin() as conn:
+        closed = horizon.get(conn).closed
+    yield from _drop_partitions(database, "contribution", closed)
+    yield from _delete(database, "source", sources.forget, closed)
 
 
 def _edge(conn: Connection, keep: timedelta, now: datetime) -> datetime:

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from app import cli
 from app.api import app as application
 from app.config import Settings
-from app.ingest.record import Outcome, Submission
+from app.ingest.record import Entry, Outcome
 from app.ingest.recorder import Recorder
 from app.storage.db import Database
 
@@ -40,8 +40,8 @@ def read() -> int:
 def direct() -> int:
     """Every request has a thread and a commit of its own; each thread finds a connection."""
 
-    async def record(self: Recorder, submission: Submission) -> Outcome:
-        (result,) = await to_thread.run_sync(self._settle, [submission])
+    async def record(self: Recorder, entry: Entry) -> Outcome:
+        (result,) = await to_thread.run_sync(self._settle, [entry])
         if isinstance(result, Exception):
             raise result
         return result

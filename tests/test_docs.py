@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from app import metrics
 from app.api import gauges, predictions
 from app.api.app import ROUTERS
-from app.api.deps import Admin, Reader
+from app.api.deps import Admin, Ingest, Reader
 from app.config import PREFIX, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,8 @@ def test_every_metric_is_documented_and_no_other() -> None:
 def scope_of(route: APIRoute) -> str:
     if route.endpoint is predictions.post_predictions:
         return "ingest"
-    return {(Reader,): "read", (Admin,): "admin", (): ""}[tuple(route.dependencies)]
+    scopes = {(Ingest,): "ingest", (Reader,): "read", (Admin,): "admin", (): ""}
+    return scopes[tuple(route.dependencies)]
 
 
 def test_every_call_is_documented_with_its_scope() -> None:

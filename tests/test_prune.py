@@ -25,6 +25,7 @@ from app.domain.model import AlarmPolicy
 from app.domain.notice import Event, Shape
 from app.domain.window import EPOCH, Window, WindowKind, pane_start
 from app.ingest import record as recording
+from app.ingest.contributions import Fate
 from app.ingest.record import Receipt, Submission, needed_partitions, record
 from app.ingest.recorder import Recorder
 from app.ingest.reduce import Reduced
@@ -45,6 +46,7 @@ from app.storage import (
     partitions,
     predictions,
     rollups,
+    sources,
     tables,
     webhooks,
     writers,
@@ -55,6 +57,7 @@ from app.storage.deliveries import Delivered
 from app.storage.panes import Kind, PaneKey
 from app.storage.predictions import KeptPredictions
 from app.storage.rollups import Keep, Stream
+from app.storage.sources import SourceKey
 from tests.evaluate.simulation import Life, life
 from tests.retention import Fleet
 
@@ -900,6 +903,88 @@ def test_counts_of_late_predictions_and_silent_writers_go(own: Database) -> None
 
     assert {*report.purged} >= {Purged("late", None, 1), Purged("writer", None, 1)}
     assert (count(own, tables.late), count(own, tables.writer)) == (1, 1)
+
+
+# Sources.
+
+
+def contributed(one: Life, sequence: int, *starts: datetime, source: str = "edge") -> Any:
+    """Ten predictions of each of these panes, said by a source at the life's own time."""
+    return one.contribute(sequence, [(start, Sums(np.array([6, 4]))) for start in starts], source)
+
+
+def said(database: Database) -> list[str]:
+    with database.begin() as conn:
+        return list(conn.execute(select(tables.source.c.name).order_by("name")).scalars())
+
+
+def test_what_sources_have_said_is_in_the_blocks_that_are_left(own: Database) -> None:
+    one = a_life(own)
+    put(one, JANUARY + HOUR)
+    for source in ("a", "b"):
+        contributed(one, 1, JANUARY + HOUR, JANUARY + 2 * HOUR, FEBRUARY + DAY, source=source)
+    one.evaluate()
+
+    report = prune_at(own, IN_MARCH)
+
+    assert of_table(report, "contribution") == ["contribution_2027_01_01"]
+    assert names(own, "contribution") == ["contribution_2027_02_01"]
+    assert (total(one, JANUARY, FEBRUARY), total(one, FEBRUARY, MARCH)) == (50, 20)
+
+
+@pytest.mark.parametrize("sequence", [1, 2])
+def test_a_word_on_a_closed_month_is_late(own: Database, sequence: int) -> None:
+    one = a_life(own)
+    contributed(one, 1, JANUARY + HOUR, FEBRUARY + DAY)
+    one.evaluate()
+    prune_at(own, IN_MARCH)
+    one.now = IN_MARCH
+
+    outcome = contributed(one, sequence, JANUARY + HOUR, FEBRUARY + DAY)
+
+    there = Fate.DUPLICATE if sequence == 1 else Fate.REPLACED
+    assert outcome.fates == (Fate.LATE, there)
+    assert (total(one, JANUARY, FEBRUARY), total(one, FEBRUARY, MARCH)) == (10, 10)
+
+
+def test_a_source_that_is_silent_for_as_long_as_panes_are_kept_makes_room(own: Database) -> None:
+    one = a_life(own)
+    contributed(one, 1, JANUARY, source="old")
+    contributed(one, 1, JANUARY, FEBRUARY, source="young")
+    one.evaluate()
+
+    report = prune_at(own, IN_MARCH)
+    one.now = IN_MARCH
+    contributed(one, 1, MARCH, source="new")
+    one.evaluate()
+
+    assert Purged("source", None, 1) in report.purged
+    assert said(own) == ["new", "young"]
+    with own.begin() as conn:
+        numbers = conn.execute(select(tables.source.c.name, tables.source.c.shard)).all()
+    # The number that has become free.
+    assert dict(map(tuple, numbers))["new"] == sources.FIRST_SHARD
+    assert total(one, JANUARY, IN_MARCH) == 40
+
+
+def test_a_source_that_speaks_while_it_is_to_be_forgotten_stays(own: Database) -> None:
+    one = a_life(own)
+    contributed(one, 1, JANUARY)
+    key = SourceKey(one.model.id, "edge")
+    forgotten: list[int] = []
+
+    def forget() -> None:
+        with own.begin() as conn:
+            forgotten.append(sources.forget(conn, FEBRUARY, 10))
+
+    thread = threading.Thread(target=forget)
+    with own.begin() as conn:
+        sources.hold(conn, {key: FEBRUARY}, 10)
+        thread.start()
+        thread.join(0.3)
+    thread.join()
+
+    assert (forgotten, said(own)) == ([0], ["edge"])
 
 
 # Who prunes, and what is said of it.

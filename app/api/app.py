@@ -11,6 +11,7 @@ from app import __version__, logs, tracing
 from app.api import (
     alarms,
     corrections,
+    counts,
     errors,
     estimates,
     health,
@@ -42,6 +43,7 @@ ROUTERS = (
     models.router,
     references.router,
     predictions.router,
+    counts.router,
     panes.router,
     estimates.router,
     corrections.router,

@@ -92,5 +92,6 @@ def json_body(kind: type[Body], *, optional: bool = False) -> Callable[[Request]
 Conn = Annotated[Connection, Depends(transaction, scope="function")]
 Now = Annotated[datetime, Depends(now)]
 Caller = Annotated[str, Depends(caller)]
+Ingest = Depends(needs(Scope.INGEST))
 Reader = Depends(needs(Scope.READ))
 Admin = Depends(needs(Scope.ADMIN))

@@ -220,7 +220,11 @@ class Turn:
 def advance(
     watch: Watch, own: Detectors, parts: Iterable[Part], policy: AlarmPolicy, between: Between
 ) -> tuple[Watch, list[Turn]]:
-    """The watch after more parts of panes, and the turns that the stream took on the way."""
+    """The watch after more parts of panes, and the turns that the stream took on the way.
+
+    A part without predictions only says that its pane has changed, and is nothing to step on.
+    """
+    parts = [part for part in parts if part.counts.any()]
     if watch.armed and policy.overdispersion is not None:
         known = policy.overdispersion
         watch = replace(watch, phi=known, phi_upper=known)

@@ -1,10 +1,16 @@
-"""Count batches into panes, each exactly once: the work of one transaction, for many requests."""
+"""Count batches into panes, each exactly once: the work of one transaction, for many requests.
 
-from collections import defaultdict
+What sources say of whole panes shares it.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from app.domain.model import Model
+from app.ingest import contributions
+from app.ingest.contributions import Contradicted, Contributions, Settled, TooManySources
 from app.ingest.reduce import Reduced
 from app.stats import moments
 from app.stats.moments import Sums
@@ -26,6 +32,26 @@ class Submission:
     key: str | None = None
     fingerprint: bytes = b""
     trace: str | None = None
+
+    @property
+    def model(self) -> Model:
+        return self.reduced.model
+
+    @property
+    def nbytes(self) -> int:
+        return sum(sums.nbytes for sums in self.reduced.panes.values())
+
+    @property
+    def starts(self) -> list[datetime]:
+        return [key.start for key in self.reduced.panes]
+
+    def since(self, first: datetime) -> "Submission":
+        """The same, with what falls into panes that begin before `first` as late."""
+        return replace(self, reduced=self.reduced.since(first))
+
+
+# What a request may ask to be recorded.
+Entry = Submission | Contributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +75,51 @@ class KeyReused:
     """The key came before, with other content; nothing was counted."""
 
 
-Outcome = Receipt | Stale | KeyReused
+Outcome = Receipt | Stale | KeyReused | Settled | Contradicted | TooManySources
 
 
-def record(
-    conn: Connection, submissions: Sequence[Submission], shard: int, now: datetime
-) -> list[Outcome]:
-    """Count what was not counted before; an outcome for each submission."""
-    submissions = _without_closed(conn, submissions, now)
-    held = models.hold(conn, {one.reduced.model.id for one in submissions}, now)
-    current = [one for one in submissions if _is_current(one, held)]
-    claims = _claims(current)
-    before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
-    fresh = [one for one in current if one.key is None or _is_first(one, claims, before)]
+def record(conn: Connection, entries: Sequence[Entry], shard: int, now: datetime) -> list[Outcome]:
+    """Count what was not counted before; an outcome for each entry."""
+    entries = _without_closed(conn, entries, now)
+    held = models.hold(conn, {one.model.id for one in entries}, now)
+    current = [one for one in entries if _is_current(one, held)]
+    # Every transaction takes its locks in this order: sources, keys, panes, what is late, models.
+    # Panes of sources are locked with their source.
+    sent = [one for one in current if isinstance(one, Contributions)]
+    settlement = contributions.settle(conn, sent, now)
+    submissions = [one for one in current if isinstance(one, Submission)]
+    fresh, outcomes = _told_apart(conn, submissions, now)
     counted = _count(conn, [one.reduced for one in fresh], _traces(fresh), shard, now)
-    undue = {id for id in counted if not held[id].due}
+    _count_late(conn, fresh, settlement.late, shard, now)
+    undue = {id for id in counted | settlement.changed if not held[id].due}
     if undue:
         models.mark_due(conn, undue, now)
-    outcomes: dict[Submission, Outcome] = {one: _receipt(one.reduced) for one in fresh}
-    for one in current:
+    outcomes |= zip(sent, settlement.outcomes, strict=True)
+    return [outcomes.get(one, Stale()) for one in entries]
+
+
+def _told_apart(
+    conn: Connection, submissions: Sequence[Submission], now: datetime
+) -> tuple[list[Submission], dict[Entry, Outcome]]:
+    """The batches that were not counted before, and what to answer to each."""
+    claims = _claims(submissions)
+    before = batches.claim(conn, [_batch(*claim) for claim in claims.items()], now)
+    fresh = [one for one in submissions if one.key is None or _is_first(one, claims, before)]
+    outcomes: dict[Entry, Outcome] = {one: _receipt(one.reduced) for one in fresh}
+    for one in submissions:
         if one not in outcomes:
             outcomes[one] = _repeat(one, claims, before)
-    return [outcomes.get(one, Stale()) for one in submissions]
+    return fresh, outcomes
 
 
-def needed_partitions(submissions: Sequence[Submission], now: datetime) -> set[Partition]:
-    """Where the rows of these submissions will live."""
+def needed_partitions(entries: Sequence[Entry], now: datetime) -> set[Partition]:
+    """Where the rows of these entries will live."""
     # Most batches of a moment lie in one pane, so the panes are told apart first.
-    starts = {key.start for one in submissions for key in one.reduced.panes}
+    starts = {start for one in entries for start in one.starts}
     needed = {partitions.containing("pane", start) for start in starts}
+    said = {start for one in entries if isinstance(one, Contributions) for start in one.starts}
+    needed |= {partitions.containing("contribution", start) for start in said}
+    submissions = [one for one in entries if isinstance(one, Submission)]
     if any(one.key is not None for one in submissions):
         needed |= {partitions.containing("batch", day) for day in batches.days(now)}
     for one in submissions:
@@ -86,29 +128,27 @@ def needed_partitions(submissions: Sequence[Submission], now: datetime) -> set[P
     return needed
 
 
-def _without_closed(
-    conn: Connection, submissions: Sequence[Submission], now: datetime
-) -> Sequence[Submission]:
+def _without_closed(conn: Connection, entries: Sequence[Entry], now: datetime) -> Sequence[Entry]:
     """What is to be counted into panes that are closed has come too late, whatever we thought.
 
     Asked in the transaction that counts: they stay open until it ends, or are closed already.
     """
-    oldest = min((key.start for one in submissions for key in one.reduced.panes), default=now)
+    oldest = min((start for one in entries for start in one.starts), default=now)
     if oldest >= now - ALWAYS_OPEN:
-        return submissions
+        return entries
     closed = horizon.get(conn).closed
     if oldest >= closed:
-        return submissions
-    return [replace(one, reduced=one.reduced.since(closed)) for one in submissions]
+        return entries
+    return [one.since(closed) for one in entries]
 
 
-def _is_current(one: Submission, held: Mapping[int, Held]) -> bool:
-    found = held.get(one.reduced.model.id)
-    return found is not None and found.revision == one.reduced.model.revision
+def _is_current(one: Entry, held: Mapping[int, Held]) -> bool:
+    found = held.get(one.model.id)
+    return found is not None and found.revision == one.model.revision
 
 
 def _id(one: Submission) -> BatchKey:
-    return BatchKey(one.reduced.model.id, one.key or "")
+    return BatchKey(one.model.id, one.key or "")
 
 
 def _claims(submissions: Iterable[Submission]) -> dict[BatchKey, Submission]:
@@ -157,17 +197,28 @@ def _count(
     now: datetime,
 ) -> set[int]:
     """Add to panes and the like; returns the models whose panes have changed."""
-    # Every transaction takes its locks in this order of tables, and sorted within each.
+    # Locks are taken in this order of tables, and sorted within each.
     sums = _merged(fresh)
     if sums:
         panes.add(conn, sums, shard, now)
         arrivals.add(conn, sums, now, traces)
     for (model_id, version), kept in sorted(_kept(fresh).items()):
         predictions.keep(conn, model_id, version, predictions.joined(kept))
-    late = _late(fresh)
-    if late:
-        predictions.count_late(conn, late, shard, now)
     return {key.model_id for key in sums}
+
+
+def _count_late(
+    conn: Connection,
+    fresh: Iterable[Submission],
+    more: Mapping[tuple[int, str], int],
+    shard: int,
+    now: datetime,
+) -> None:
+    late = Counter(more)
+    for one in fresh:
+        late[one.model.id, one.reduced.version] += one.reduced.late
+    if late := +late:
+        predictions.count_late(conn, late, shard, now)
 
 
 def _traces(fresh: Iterable[Submission]) -> dict[PaneKey, str]:
@@ -190,11 +241,3 @@ def _kept(fresh: Iterable[Reduced]) -> dict[tuple[int, str], list[KeptPrediction
         if one.kept is not None:
             kept[one.model.id, one.version].append(one.kept)
     return dict(kept)
-
-
-def _late(fresh: Iterable[Reduced]) -> dict[tuple[int, str], int]:
-    late: defaultdict[tuple[int, str], int] = defaultdict(int)
-    for one in fresh:
-        if one.late:
-            late[one.model.id, one.version] += one.late
-    return dict(late)

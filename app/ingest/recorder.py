@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from app import metrics, tracing
 from app.errors import Unavailable
-from app.ingest.record import Outcome, Submission, needed_partitions, record
+from app.ingest.record import Entry, Outcome, needed_partitions, record
 from app.logs import logger
 from app.storage import partitions, writers
 from app.storage.db import Database
@@ -47,7 +47,7 @@ class OutcomeUnknown(Unavailable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    submission: Submission
+    entry: Entry
     future: "asyncio.Future[Outcome]"
     nbytes: int
 
@@ -104,14 +104,14 @@ class Recorder:
         """Batches that are not stored yet."""
         return len(self._waiting) + self._in_transaction
 
-    async def record(self, submission: Submission) -> Outcome:
+    async def record(self, entry: Entry) -> Outcome:
         """Returns once the batch is durable; raises Unavailable when it was not stored."""
         if self._stopping or not self._thread.is_alive():
             raise Unavailable("the service is stopping; send the batch again")
-        nbytes = sum(sums.nbytes for sums in submission.reduced.panes.values())
+        nbytes = entry.nbytes
         if self._is_full(nbytes):
             raise Unavailable("too many batches are waiting to be stored; send this one again soon")
-        waiting = _Waiting(submission, asyncio.get_running_loop().create_future(), nbytes)
+        waiting = _Waiting(entry, asyncio.get_running_loop().create_future(), nbytes)
         self._pending_bytes += nbytes
         self._waiting.append(waiting)
         self._flush_soon()
@@ -139,15 +139,15 @@ class Recorder:
     def _run(self) -> None:
         while (group := self._groups.get()) is not None:
             self._busy_since = time.monotonic()
-            submissions = [one.submission for one in group]
-            with metrics.COMMIT_SECONDS.time(), _span(submissions):
-                results = self._settle(submissions)
+            entries = [one.entry for one in group]
+            with metrics.COMMIT_SECONDS.time(), _span(entries):
+                results = self._settle(entries)
             metrics.COMMIT_BATCHES.observe(len(group))
             self._busy_since = None
             self._answer(group, results)
 
     def _settle(
-        self, group: Sequence[Submission], *, first_try: bool = True
+        self, group: Sequence[Entry], *, first_try: bool = True
     ) -> list[Outcome | Exception]:
         """An outcome or an error for each; one that fails by itself does not fail the others."""
         try:
@@ -166,7 +166,7 @@ class Recorder:
             log.warning("group failed, trying one by one", **_about(group))
             return [result for one in group for result in self._settle([one], first_try=False)]
 
-    def _commit(self, group: Sequence[Submission]) -> list[Outcome]:
+    def _commit(self, group: Sequence[Entry]) -> list[Outcome]:
         """Try until it is done, or patience ends."""
         deadline = time.monotonic() + self._patience_seconds
         pause = FIRST_PAUSE_SECONDS
@@ -182,7 +182,7 @@ class Recorder:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def _attempt(self, group: Sequence[Submission]) -> list[Outcome]:
+    def _attempt(self, group: Sequence[Entry]) -> list[Outcome]:
         now = self._clock()
         self._ensure_partitions(needed_partitions(group, now))
         self._transactions += 1
@@ -197,7 +197,7 @@ class Recorder:
                 raise
         return outcomes
 
-    def _took_place(self, group: Sequence[Submission]) -> bool:
+    def _took_place(self, group: Sequence[Entry]) -> bool:
         """Ask the database, once it is back, whether our last transaction did."""
         deadline = time.monotonic() + self._patience_seconds
         while time.monotonic() < deadline:
@@ -211,7 +211,7 @@ class Recorder:
             return found
         raise OutcomeUnknown(
             "the database went away while the batch was being stored, so it may or may not have "
-            "been counted; sending it again is safe only with an Idempotency-Key"
+            "been counted; sending it again is safe only with an Idempotency-Key, or a sequence"
         )
 
     def _ensure_partitions(self, needed: set[Partition]) -> None:
@@ -242,13 +242,13 @@ class Recorder:
             self._flush_soon()
 
 
-def _about(group: Sequence[Submission]) -> dict[str, Any]:
+def _about(group: Sequence[Entry]) -> dict[str, Any]:
     """What a line says that is of many requests."""
-    models = sorted({one.reduced.model.name for one in group})
+    models = sorted({one.model.name for one in group})
     return {"batches": len(group), "models": models[:MOST_NAMED]}
 
 
-def _span(group: Sequence[Submission]) -> tracing.Span:
+def _span(group: Sequence[Entry]) -> tracing.Span:
     """Of the trace of the last batch that has one; the others' are linked."""
     traces = [one.trace for one in reversed(group) if one.trace is not None]
     if not traces:

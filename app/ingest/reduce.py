@@ -88,7 +88,7 @@ class Records:
 def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = False) -> Reduced:
     """The sums of a batch. A bad record refuses all of it, or with `skip` only itself."""
     model = watched.model
-    version = _version(columns, model)
+    version = chosen_version(columns.version, model)
     if columns.rows is None and columns.times is None and not columns.flaws:
         plain = _labels_only(columns, watched, version, now)
         if plain is not None:
@@ -133,8 +133,9 @@ def _occurrences(
     return predicted.occurrences() if isinstance(predicted, Coded) else Counter(predicted)
 
 
-def _version(columns: Columns, model: Model) -> str:
-    if columns.version is None:
+def chosen_version(named: str | None, model: Model, pointer: str = "#/version") -> str:
+    """The version that is named, which must have a reference, or the active one."""
+    if named is None:
         if model.active_version is None:
             raise Conflict(
                 f"model {model.name!r} has no reference yet; "
@@ -142,11 +143,9 @@ def _version(columns: Columns, model: Model) -> str:
             )
         return model.active_version
     # A version nobody knows would be counted where nobody looks: most likely it is misspelt.
-    if columns.version not in model.versions:
-        raise InvalidInput(
-            f"model {model.name!r} has no reference {columns.version!r}", "#/version"
-        )
-    return columns.version
+    if named not in model.versions:
+        raise InvalidInput(f"model {model.name!r} has no reference {named!r}", pointer)
+    return named
 
 
 def records_of(columns: Columns, watched: Watched, now: datetime) -> tuple[Records, Bools]:

@@ -6,7 +6,7 @@ sets of predictions is adding their sums.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -181,6 +181,19 @@ def total(parts: Sequence[Sums]) -> Sums:
     return Sums(counts, _soft_total(soft))
 
 
+def same(one: Sums, other: Sums) -> bool:
+    """Whether two sums are equal to the last digit.
+
+    >>> same(Sums(np.array([1, 2])), Sums(np.array([1, 2]))), same(
+    ...     Sums(np.array([1, 2])), Sums(np.array([2, 1])))
+    (True, False)
+    """
+    if one.soft is None or other.soft is None:
+        return one.soft is other.soft and np.array_equal(one.counts, other.counts)
+    pairs = zip(astuple(one.soft), astuple(other.soft), strict=True)
+    return np.array_equal(one.counts, other.counts) and all(np.array_equal(*pair) for pair in pairs)
+
+
 def empty(k: int, *, soft: bool) -> Sums:
     """The sums of no predictions at all."""
     none = np.zeros(0, dtype=np.int64)
@@ -214,6 +227,20 @@ def row_codes(rows: Floats) -> Counts:
     [[1], [2], [1]]
     """
     return _codes(rows.shape[1], *first_two(rows), rows.max(axis=1))
+
+
+def encode(
+    k: int,
+    first: NDArray[np.integer],
+    second: NDArray[np.integer],
+    confidence: NDArray[np.integer],
+) -> Counts:
+    """The codes of these; the inverse of `decode`.
+
+    >>> encode(3, np.array([2]), np.array([1]), np.array([3])).tolist()
+    [31]
+    """
+    return np.asarray((first * k + second) * CODE_BINS + confidence, dtype=np.int64)
 
 
 def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
@@ -269,7 +296,7 @@ def _triangle(k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 def _codes(k: int, first: Counts, second: Counts, score: Floats) -> Counts:
     confidence = np.searchsorted(CODE_EDGES, score, side="right")
-    return np.asarray((first * k + second) * CODE_BINS + confidence, dtype=np.int64)
+    return encode(k, first, second, confidence)
 
 
 def _soft_total(parts: Sequence[SoftSums]) -> SoftSums:

@@ -6,16 +6,17 @@ added and removed, so neither ever waits for the other.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, exists, insert, select
 
 from app.domain.watch import Part, merged
-from app.stats.moments import Sums
+from app.stats.moments import Counts, Sums
 from app.storage.db import binary_rows
 from app.storage.panes import PaneKey
 from app.storage.tables import arrival
@@ -39,6 +40,16 @@ class Taken:
     traces: tuple[str, ...] = ()
 
 
+class Increase(NamedTuple):
+    """What a pane has got more of: predictions, and the sum of the largest entries of their rows.
+
+    Nothing at all says that the pane has changed in another way than by getting more.
+    """
+
+    counts: Counts
+    score: float = 0.0
+
+
 def add(
     conn: Connection,
     sums: Mapping[PaneKey, Sums],
@@ -46,17 +57,26 @@ def add(
     traces: Mapping[PaneKey, str] = MappingProxyType({}),
 ) -> None:
     """Note what is being added to panes, and which traces it belongs to, if somebody traces."""
-    rows = [
-        {
-            **key._asdict(),
-            "counts": part.counts,
-            "score": 0.0 if part.soft is None else part.soft.score,
-            "arrived_at": now,
-        }
+    increases = {
+        key: Increase(part.counts, 0.0 if part.soft is None else part.soft.score)
         for key, part in sums.items()
-    ]
+    }
+    note(conn, increases.items(), now, traces)
+
+
+def note(
+    conn: Connection,
+    increases: Iterable[tuple[PaneKey, Increase]],
+    now: datetime,
+    traces: Mapping[PaneKey, str] = MappingProxyType({}),
+) -> None:
+    """Note what panes have got more of; a pane may be named more than once."""
+    pairs = list(increases)
+    rows = [{**key._asdict(), **part._asdict(), "arrived_at": now} for key, part in pairs]
     if traces:
-        rows = [{**row, "trace": traces.get(key)} for key, row in zip(sums, rows, strict=True)]
+        rows = [
+            {**row, "trace": traces.get(key)} for (key, _), row in zip(pairs, rows, strict=True)
+        ]
     conn.execute(insert(arrival), rows)
 
 

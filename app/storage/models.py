@@ -22,6 +22,8 @@ reference = tables.reference
 OWNED = (
     tables.arrival,
     tables.pane,
+    tables.contribution,
+    tables.source,
     tables.rollup,
     tables.batch,
     tables.late,

@@ -1,7 +1,7 @@
 """Panes: sums of predictions per model, version and slice of time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -15,9 +15,11 @@ from sqlalchemy import (
     Select,
     Table,
     any_,
+    delete,
     func,
     literal,
     select,
+    text,
     tuple_,
 )
 from sqlalchemy.dialects.postgresql import insert
@@ -67,6 +69,61 @@ def add(conn: Connection, sums: Mapping[PaneKey, Sums], shard: int, now: datetim
             for key in some
         ]
         conn.execute(_UPSERT[kind], rows)
+
+
+class OwnPane(NamedTuple):
+    """A pane of one version, and the shard in it that is a single source's."""
+
+    model_id: int
+    version: str
+    start: datetime
+    shard: int
+
+
+# Arrays make it one condition for any number of panes. The bounds are for the planner.
+OWN_PANES = text(
+    "start BETWEEN :first AND :last AND (model_id, version, start, shard) IN (SELECT * FROM"
+    " unnest(CAST(:model_id AS int[]), CAST(:version AS text[]),"
+    " CAST(:start AS timestamptz[]), CAST(:shard AS smallint[])))"
+)
+
+
+def own_panes(keys: Collection[OwnPane]) -> dict[str, Any]:
+    """What `OWN_PANES` is to be filled with, for at least one."""
+    starts = [key.start for key in keys]
+    return {
+        "first": min(starts),
+        "last": max(starts),
+        "model_id": [key.model_id for key in keys],
+        "version": [key.version for key in keys],
+        "start": starts,
+        "shard": [key.shard for key in keys],
+    }
+
+
+def of_sources(conn: Connection, keys: Collection[OwnPane]) -> dict[OwnPane, dict[Kind, Sums]]:
+    """What sources have said of these panes."""
+    found: defaultdict[OwnPane, dict[Kind, Sums]] = defaultdict(dict)
+    for row in conn.execute(select(pane).where(OWN_PANES), own_panes(keys)):
+        found[OwnPane(row.model_id, row.version, row.start, row.shard)][row.kind] = _sums(row)
+    return dict(found)
+
+
+def put(conn: Connection, sums: Mapping[OwnPane, Mapping[Kind, Sums]], now: datetime) -> None:
+    """Let these panes of sources hold exactly this, whatever they held.
+
+    Nothing is subtracted: what was there goes, so that sums of floats are those that came.
+    """
+    conn.execute(delete(pane).where(OWN_PANES), own_panes(sums))
+    kinds: tuple[Kind, ...] = ("hard", "soft")
+    for kind in kinds:
+        rows = [
+            {**key._asdict(), "kind": kind, "updated_at": now, **_values(parts[kind])}
+            for key, parts in sums.items()
+            if kind in parts
+        ]
+        if rows:
+            conn.execute(insert(pane), rows)
 
 
 def between(
@@ -191,8 +248,9 @@ def back(
         rows = binary_rows(conn, query, (*own, start, reading))
         for begin, some in groupby(rows, lambda row: row[0]):
             # A pane is several rows, one a shard, and the reading may have ended among them: the
-            # last pane of a full reading is read again, whole.
-            if len(rows) == reading and begin == rows[-1][0] and begin != rows[0][0]:
+            # last pane of a full reading is read again, whole. With many sources one pane may be
+            # more than a reading, and the next is longer.
+            if len(rows) == reading and begin == rows[-1][0]:
                 break
             start = begin
             total += int(sum(row[1].sum() for row in some))

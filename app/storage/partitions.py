@@ -56,6 +56,7 @@ def _day(day: date) -> tuple[date, date]:
 
 SPAN: dict[str, Callable[[date], tuple[date, date]]] = {
     "pane": _month,
+    "contribution": _month,
     "prediction": _month,
     "rollup": _month,
     "evaluation": _month,

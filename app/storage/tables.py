@@ -93,6 +93,32 @@ pane = Table(
     postgresql_partition_by="RANGE (start)",
 )
 
+# Who sends sums of whole panes. What a source says of a pane is the pane's row of that `shard`,
+# which is the source's own; `newest` is the newest pane that it has spoken of.
+source = Table(
+    "source",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("shard", SmallInteger, nullable=False),
+    Column("newest", Moment, nullable=False),
+    PrimaryKeyConstraint("model_id", "name", name="source_pkey"),
+    UniqueConstraint("model_id", "shard", name="source_shard_key"),
+)
+
+# The sequence of a source's last word on a pane; one that it says is empty has no other row.
+contribution = Table(
+    "contribution",
+    metadata,
+    Column("model_id", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("start", Moment, nullable=False),
+    Column("shard", SmallInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    PrimaryKeyConstraint("model_id", "version", "start", "shard", name="contribution_pkey"),
+    postgresql_partition_by="RANGE (start)",
+)
+
 batch = Table(
     "batch",
     metadata,

@@ -72,6 +72,7 @@ def test_ingest_has_a_line_with_template_status_id_and_model(
     ("path", "route", "status", "model"),
     [
         ("/v1/models/fraud/estimate", "/v1/models/{model}/estimate", 200, "fraud"),
+        ("/v1/models/fraud/counts", "/v1/models/{model}/counts", 405, "fraud"),
         ("/v1/models/nobody", "/v1/models/{model}", 404, "nobody"),
         ("/v1/alarms/7", "/v1/alarms/{alarm_id}", 404, None),
         ("/v1/keys/7", "/v1/keys/{key_id}", 405, None),

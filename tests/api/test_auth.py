@@ -26,6 +26,12 @@ SILENCE = {
     "until": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
 }
 
+COUNTS = {
+    "source": "edge-7",
+    "sequence": 1,
+    "panes": [{"start": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:00Z}", "counts": {"legit": 1}}],
+}
+
 ROUTES: list[tuple[str, str, Any, int, set[str]]] = [
     ("GET", "/v1/models", None, 200, {"read", "admin"}),
     ("GET", MODEL, None, 200, {"read", "admin"}),
@@ -38,6 +44,7 @@ ROUTES: list[tuple[str, str, Any, int, set[str]]] = [
     ("GET", REFERENCES, None, 200, {"read", "admin"}),
     ("GET", f"{REFERENCES}/{VERSION}", None, 200, {"read", "admin"}),
     ("POST", f"{MODEL}/predictions", {"predicted": [0]}, 202, {"ingest", "admin"}),
+    ("POST", f"{MODEL}/counts", COUNTS, 202, {"ingest", "admin"}),
     ("PUT", MODEL, {"labels": LABELS}, 200, {"admin"}),
     ("DELETE", MODEL, None, 204, {"admin"}),
     ("PUT", f"{REFERENCES}/v2", {"confusion": CONFUSION}, 201, {"admin"}),

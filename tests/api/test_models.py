@@ -294,6 +294,10 @@ def fill(client: TestClient, database: Database, name: str) -> None:
             # Predictions have stopped by then, which raises an alarm, and hours have been over.
             while worker.evaluate_next(now + timedelta(hours=3)):
                 pass
+    pane = {"start": f"{now:%Y-%m-%dT%H:%M:00Z}", "counts": {"legit": 1}}
+    client.post(
+        f"/v1/models/{name}/counts", json={"source": "edge", "sequence": 1, "panes": [pane]}
+    ).raise_for_status()
 
 
 def test_deleting_a_model_forgets_everything_about_it(

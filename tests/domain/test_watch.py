@@ -357,3 +357,12 @@ def test_a_mix_that_lasts_is_never_called_over() -> None:
     assert [turn.shift_over for turn in turns] == [False]
     assert watch.shifted is not None
     assert watch.shifted.recent > watch.shifted.onset
+
+
+def test_a_part_without_predictions_is_no_step() -> None:
+    before, _ = run(stream((MIX, 50)))
+    nothing = np.zeros(3, dtype=np.int64)
+
+    after, turns = run([Part(60 * 999, nothing, nothing, 0.0)], watch=before)
+
+    assert (after.newest, after.panes, turns) == (before.newest, before.panes, [])

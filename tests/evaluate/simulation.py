@@ -10,7 +10,8 @@ import numpy as np
 from app.domain.model import Model, ModelSettings
 from app.domain.reference import diagnosed
 from app.evaluate.due import Worker
-from app.ingest.record import Submission, needed_partitions, record
+from app.ingest.contributions import Contribution, Contributions
+from app.ingest.record import Entry, Outcome, Submission, needed_partitions, record
 from app.ingest.reduce import Reduced
 from app.stats import moments
 from app.stats.moments import Counts, Floats, Sums
@@ -59,10 +60,27 @@ class Life:
             if sums.n
         }
         accepted = sum(sums.n for sums in keyed.values())
-        submission = Submission(Reduced(self.model, self.version, keyed, accepted))
+        self._record(Submission(Reduced(self.model, self.version, keyed, accepted)))
+
+    def contribute(
+        self, sequence: int, panes: Iterable[tuple[datetime, Sums]], source: str = "edge"
+    ) -> Outcome:
+        """Say what a source has counted in panes, as ingest would."""
+        some = [
+            Contribution(
+                self.version,
+                start,
+                sequence,
+                {"hard" if sums.soft is None else "soft": sums} if sums.n else {},
+            )
+            for start, sums in panes
+        ]
+        return self._record(Contributions(self.model, source, self.version, some, most_sources=10))
+
+    def _record(self, entry: Entry) -> Outcome:
         with self.database.begin() as conn:
-            partitions.ensure(conn, needed_partitions([submission], self.now))
-            record(conn, [submission], 0, self.now)
+            partitions.ensure(conn, needed_partitions([entry], self.now))
+            return record(conn, [entry], 0, self.now)[0]
 
     def live(self, counts: Sequence[Counts] | Counts) -> None:
         """Panes one after the other from now on, counted and evaluated together at their end."""

@@ -17,6 +17,7 @@ from app import tracing
 from app.config import Settings
 from app.domain.model import Model
 from app.errors import Unavailable
+from app.ingest.contributions import Contribution, Contributions, Fate, Settled
 from app.ingest.record import KeyReused, Outcome, Receipt, Stale, Submission, record
 from app.ingest.recorder import OutcomeUnknown, Recorder
 from app.ingest.reduce import Reduced
@@ -214,6 +215,23 @@ def test_a_lost_answer_to_a_commit_is_looked_up_instead_of_counting_again(
 
     assert outcome == Receipt(VERSION, 1, 0, 0)
     assert counted(watching, model) == [2, 0, 0]
+
+
+def test_after_a_lost_answer_a_source_is_told_what_became_of_its_panes_and_not_of_a_repeat(
+    watching: Watching, model: Model
+) -> None:
+    pane = Contribution(VERSION, NOW.replace(second=0), 1, {"hard": Sums(np.array([5, 0, 0]))})
+    said = Contributions(model, "edge-7", VERSION, [pane], most_sources=1)
+
+    async def send(recorder: Recorder) -> list[Outcome]:
+        await recorder.record(submission(model))
+        watching.lose = True
+        return [await recorder.record(said), await recorder.record(said)]
+
+    outcomes = run(recorder_of(watching), send)
+
+    assert outcomes == [Settled((Fate.STORED,), (5,)), Settled((Fate.DUPLICATE,), (0,))]
+    assert counted(watching, model) == [6, 0, 0]
 
 
 def test_without_looking_it_up_the_batch_would_count_twice(

@@ -21,7 +21,7 @@ from app import cli, deliver
 from app.domain.model import Model
 from app.errors import Unavailable
 from app.evaluate import due
-from app.ingest.record import Outcome, Receipt, Submission
+from app.ingest.record import Entry, Outcome, Receipt, Submission
 from app.ingest.recorder import Recorder
 from app.processes import ends_with_parent
 from app.storage import arrivals, batches, detectors, evaluations, models
@@ -67,11 +67,13 @@ def without_waiting_for_the_commit() -> None:
     """Answer a batch as stored although its commit failed."""
     attempt = Recorder._attempt
 
-    def hopeful(self: Recorder, group: Sequence[Submission]) -> list[Outcome]:
+    def hopeful(self: Recorder, group: Sequence[Entry]) -> list[Outcome]:
         try:
             return attempt(self, group)
         except Unavailable:
-            return [Receipt(one.reduced.version, one.reduced.accepted, 0, 0) for one in group]
+            # Nobody sends anything but batches where this is done.
+            batches = [one.reduced for one in group if isinstance(one, Submission)]
+            return [Receipt(one.version, one.accepted, 0, 0) for one in batches]
 
     Recorder._attempt = hopeful  # type: ignore[method-assign]
 

@@ -229,7 +229,7 @@ def test_the_newest_panes_are_read_newest_first_and_whole(conn: Connection) -> N
     assert [sums["hard"].counts.tolist() for _, sums in found] == [[4, 2], [2, 2]]
 
 
-@pytest.mark.parametrize("reading", [2, 3, 1000])
+@pytest.mark.parametrize("reading", [1, 2, 3, 1000])
 @pytest.mark.parametrize(
     ("count", "minute"), [(1, 9), (2, 9), (3, 8), (7, 6), (20, 0), (21, 0), (999, 0)]
 )
