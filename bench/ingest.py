@@ -20,7 +20,6 @@ After each cell, what the panes hold must be what was accepted, or the benchmark
 
 import argparse
 import json
-import os
 import platform
 import re
 import time
@@ -146,7 +145,7 @@ def _stage(stack: ExitStack, http: Iterable[HttpLimit], options: argparse.Namesp
 def _write(name: str, results: list[dict[str, Any]], options: argparse.Namespace) -> None:
     place = Path("bench/results") / name
     place.parent.mkdir(exist_ok=True)
-    about = {"cores": os.cpu_count(), "machine": platform.platform(), **vars(options)}
+    about = {"machine": platform.platform(), **family.machine(), **vars(options)}
     place.write_text(json.dumps({"about": about, "cells": results}, indent=1))
 
 
