@@ -30,7 +30,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One turn of the service, and of each limit right after it."""
+    """One turn of the service, and of each limit right after it.
+
+    Others took `others_cores` of the machine meanwhile: with more than a few tenths of a core of
+    two, the service, which is several processes that wait for each other, loses more than a limit.
+    """
 
     requests: int
     failures: int
@@ -41,6 +45,7 @@ class Round:
     postgres_cpu_ms: float
     limits: Mapping[Limit, float]
     limits_cpu_ms: Mapping[Limit, float] = field(default_factory=dict)
+    others_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Result:
             "postgres_cpu_ms_per_request": self.median("postgres_cpu_ms"),
             "limits": {name: self.limit(name) for name in names},
             "shares": {name: self.share(name) for name in names},
+            "others_cores": self.median("others_cores"),
             "accepted": self.accepted,
             "stored": self.stored,
             "rounds": [asdict(one) for one in self.rounds],
@@ -110,6 +116,7 @@ def heading(limits: Sequence[Limit]) -> str:
         f"{'format':<16} {'batch':>6} {'conns':>5} | {'requests/s':>10} {'predictions/s':>13} "
         f"{'p50 ms':>8} {'p99 ms':>8} {'api ms':>7} {'pg ms':>7} |"
         + "".join(f" {'of ' + name:>{_width(name)}}" for name in limits)
+        + f" | {'others':>6}"
     )
 
 
@@ -118,6 +125,8 @@ def line(result: Result, limits: Sequence[Limit]) -> str:
     start = f"{cell.format:<16} {cell.batch:>6} {cell.connections:>5} | "
     if result.refused is not None:
         return f"{start}refused ({result.refused})"
+    if not any(one.requests for one in result.rounds):
+        return f"{start}nothing was answered in time"
     rate = result.requests_per_second
     times = (result.median(name) for name in ("p50_ms", "p99_ms"))
     cpu = (result.median(name) for name in ("api_cpu_ms", "postgres_cpu_ms"))
@@ -127,6 +136,7 @@ def line(result: Result, limits: Sequence[Limit]) -> str:
         + "".join(f" {time:>7.3f}" for time in cpu)
         + " |"
         + "".join(f" {result.share(name):>{_width(name)}.3f}" for name in limits)
+        + f" | {result.median('others_cores'):>6.2f}"
         + (f"  {result.failures} of these failed" if result.failures else "")
     )
 
@@ -138,7 +148,7 @@ def _width(limit: Limit) -> int:
 def target_heading() -> str:
     return (
         f"{'format':<16} {'batch':>6} {'conns':>5} | {'requests/s':>10} {'limit/s':>8} | "
-        f"{'of':<12} {'target':>6} {'reached':>7} {'by cpu':>6} {'':>4}"
+        f"{'of':<12} {'target':>6} {'reached':>7} {'by cpu':>6} {'':>4} | {'others':>6}"
     )
 
 
@@ -152,6 +162,6 @@ def target_line(target: Target, result: Result) -> str:
         f"{start}{result.requests_per_second:>10.0f} {result.limit(target.limit):>8.0f} | "
         f"{target.limit:<12} {target.share:>6.2f} {reached:>7.2f} "
         f"{result.share_by_cpu(target.limit):>6.2f} "
-        + f"{'yes' if reached >= target.share else 'no':>4}"
+        + f"{'yes' if reached >= target.share else 'no':>4} | {result.median('others_cores'):>6.2f}"
         + (f"  {result.failures} failed" if result.failures else "")
     )

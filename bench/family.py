@@ -89,6 +89,27 @@ def cpu_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+@contextmanager
+def others() -> Iterator["Others"]:
+    """How many cores whoever is not of this benchmark takes meanwhile."""
+    found = Others()
+    began, before = time.monotonic(), _of_others()
+    yield found
+    found.cores = max(0.0, _of_others() - before) / (time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class Others:
+    cores: float = 0.0
+
+
+def _of_others() -> float:
+    # All but idling and waiting for the disk; what the host of a virtual machine takes counts, too.
+    fields = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    busy = sum(fields) - fields[3] - fields[4]
+    return busy / os.sysconf("SC_CLK_TCK") - cpu_seconds(os.getpid())
+
+
 def _ticks(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -67,7 +67,7 @@ def test_a_share_is_that_of_a_round_and_failures_are_shown() -> None:
 
     assert result.share("read") == 0.5
     assert result.share("copy") == 3.0
-    assert shown.endswith("0.500   3.000  3 of these failed")
+    assert shown.endswith("0.500   3.000 |   0.00  3 of these failed")
     assert shown.index("|") == cells.heading(["read", "copy"]).index("|")
     told = json.loads(json.dumps(result.as_json()))
     assert (told["shares"]["read"], told["failures"], told["stored"]) == (0.5, 3, 297_000)
@@ -85,7 +85,7 @@ def test_a_format_that_is_refused_is_shown_as_such() -> None:
 def test_a_target_is_reached_or_not(share: float, said: str) -> None:
     shown = cells.target_line(Target(CELL, "read", share), Result(CELL, ROUNDS))
 
-    assert f"0.50   0.50  {said:>3}  3 failed" in shown
+    assert f"0.50   0.50  {said:>3} |   0.00  3 failed" in shown
 
 
 def test_what_wrk_did_not_wait_for_is_not_forgotten() -> None:
