@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from app.processes import ends_with_parent
 from app.storage import schema
 from app.storage.db import Database
 from app.storage.embedded import Cluster, Embedded
@@ -73,7 +74,11 @@ def process(url: str, variant: str = "api") -> Iterator[Running]:
         "SHIFTWATCH_WORKER_PORT" if variant == "worker" else "SHIFTWATCH_PORT": str(port),
         "SHIFTWATCH_LOG_LEVEL": "warning",
     }
-    child = subprocess.Popen([sys.executable, "-m", *command], env=environ)
+    child = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        env=environ,
+        preexec_fn=ends_with_parent(signal.SIGTERM),
+    )
     try:
         running = Running(f"http://127.0.0.1:{port}", child.pid)
         _wait(f"{running.url}/{'livez' if variant == 'worker' else 'readyz'}", child)

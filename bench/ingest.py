@@ -35,6 +35,7 @@ import httpx
 import psycopg
 from tqdm import tqdm
 
+from app.serve import stopping_on_signals
 from bench import cells, family, limits, load
 from bench.cells import Cell, HttpLimit, Limit, Result, Round, Target
 from bench.family import MODEL
@@ -84,10 +85,9 @@ class Stage:
 
 def main() -> None:
     options = _options()
-    if options.targets:
-        _hit_targets(options)
-    else:
-        _fill_matrix(options)
+    # Whoever is told to end leaves no server and no database behind.
+    with stopping_on_signals(once=True):
+        (_hit_targets if options.targets else _fill_matrix)(options)
 
 
 def _options() -> argparse.Namespace:

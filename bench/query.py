@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.serve import stopping_on_signals
 from bench import family, load
 from bench.family import MODEL, Running
 from bench.formats import FORMATS
@@ -60,6 +61,12 @@ class Phases:
 
 def main() -> None:
     options = _options()
+    # Whoever is told to end leaves no server and no database behind.
+    with stopping_on_signals(once=True):
+        _measure(options)
+
+
+def _measure(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         cluster = stack.enter_context(family.cluster())
         api = stack.enter_context(family.process(cluster.url))
