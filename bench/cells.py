@@ -10,6 +10,10 @@ HttpLimit = Literal["echo", "read", "fastapi-echo", "direct"]
 Limit = Literal[HttpLimit, "copy", "commit"]
 
 
+class Lost(Exception):
+    """The panes do not hold what the service said it had counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A load: batches of one format and size, from so many connections."""
@@ -109,6 +113,12 @@ class Result:
             "stored": self.stored,
             "rounds": [asdict(one) for one in self.rounds],
         }
+
+
+def refuse_loss(cell: Cell, accepted: int, stored: int, unanswered: int) -> None:
+    """All that was accepted is stored, and nothing that was not sent."""
+    if not accepted <= stored <= accepted + unanswered:
+        raise Lost(f"{cell}: {accepted} accepted, {stored} stored, at most {unanswered} unanswered")
 
 
 def heading(limits: Sequence[Limit]) -> str:

@@ -37,7 +37,7 @@ from tqdm import tqdm
 
 from app.serve import stopping_on_signals
 from bench import cells, family, limits, load
-from bench.cells import Cell, HttpLimit, Limit, Result, Round, Target
+from bench.cells import Cell, HttpLimit, Limit, Lost, Result, Round, Target
 from bench.family import MODEL
 from bench.formats import FORMATS
 from bench.load import Load, Shot
@@ -65,10 +65,6 @@ LARGE_BYTES = 256 * 1024
 ANSWERS_EACH = 3
 LONGEST_TURN_SECONDS = 15.0
 SETTLE_SECONDS = 60.0
-
-
-class Lost(Exception):
-    """The panes do not hold what the service said it had counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +176,7 @@ def _result(stage: Stage, cell: Cell, rounds: int, http: Sequence[HttpLimit]) ->
         accepted += fired.good * cell.batch
         unanswered += fired.unanswered * cell.batch
     stored = _settled(stage) - before
-    if not accepted <= stored <= accepted + unanswered:
-        raise Lost(f"{cell}: {accepted} accepted, {stored} stored, at most {unanswered} unanswered")
+    cells.refuse_loss(cell, accepted, stored, unanswered)
     return Result(cell, found, accepted=accepted, stored=stored)
 
 

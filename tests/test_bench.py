@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import cells, formats, limits, load, query
-from bench.cells import Cell, Result, Round, Target
+from bench.cells import Cell, Lost, Result, Round, Target
 from bench.family import labels
 from bench.formats import FORMATS
 from bench.load import Shot
@@ -71,6 +71,15 @@ def test_a_share_is_that_of_a_round_and_failures_are_shown() -> None:
     assert shown.index("|") == cells.heading(["read", "copy"]).index("|")
     told = json.loads(json.dumps(result.as_json()))
     assert (told["shares"]["read"], told["failures"], told["stored"]) == (0.5, 3, 297_000)
+
+
+@pytest.mark.parametrize("stored", [999, 1011])
+def test_a_prediction_less_or_one_that_nobody_sent_ends_the_benchmark(stored: int) -> None:
+    cells.refuse_loss(CELL, 1000, 1000, 10)
+    cells.refuse_loss(CELL, 1000, 1010, 10)
+
+    with pytest.raises(Lost):
+        cells.refuse_loss(CELL, 1000, stored, 10)
 
 
 def test_a_format_that_is_refused_is_shown_as_such() -> None:
