@@ -128,11 +128,11 @@ def machine() -> dict[str, object]:
     return {"cores": os.cpu_count(), "load_average": os.getloadavg()}
 
 
-def register(running: Running) -> None:
+def register(running: Running, name: str = MODEL) -> None:
     with httpx.Client(base_url=running.url) as client:
-        client.put(f"/v1/models/{MODEL}", json={"labels": LABELS}).raise_for_status()
+        client.put(f"/v1/models/{name}", json={"labels": LABELS}).raise_for_status()
         client.put(
-            f"/v1/models/{MODEL}/references/v1", json={"confusion": CONFUSION}
+            f"/v1/models/{name}/references/v1", json={"confusion": CONFUSION}
         ).raise_for_status()
 
 

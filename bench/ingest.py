@@ -45,12 +45,14 @@ from bench.load import Load, Shot
 BATCHES = (1, 100, 1_000, 10_000)
 CONNECTIONS = (1, 16, 64, 256)
 HTTP: tuple[HttpLimit, ...] = ("echo", "read")
+# What counts predictions, too, counts them into a model of its own: ours must add up.
+DIRECT = "direct"
 # Which process plays a limit, and at what path of it.
 PLAYED_BY: dict[HttpLimit, tuple[str, str]] = {
-    "echo": ("asgi", "predictions"),
-    "read": ("fastapi", "predictions"),
-    "fastapi-echo": ("fastapi", "echo"),
-    "direct": ("direct", "predictions"),
+    "echo": ("asgi", f"{MODEL}/predictions"),
+    "read": ("fastapi", f"{MODEL}/predictions"),
+    "fastapi-echo": ("fastapi", f"{MODEL}/echo"),
+    "direct": ("direct", f"{DIRECT}/predictions"),
 }
 TARGETS = (
     Target(Cell("json", 1_000, 64), "read", 0.55),
@@ -140,7 +142,8 @@ def _stage(stack: ExitStack, http: Iterable[HttpLimit], options: argparse.Namesp
     names = dict.fromkeys(PLAYED_BY[limit][0] for limit in http)
     others = {name: stack.enter_context(family.process(cluster.url, name)) for name in names}
     conn = stack.enter_context(limits.connection(cluster.url))
-    family.register(api)
+    for name in (MODEL, DIRECT):
+        family.register(api, name)
     return Stage(api, cluster.pid, others, conn, options.seconds, options.loader)
 
 
@@ -180,9 +183,9 @@ def _result(stage: Stage, cell: Cell, rounds: int, http: Sequence[HttpLimit]) ->
     return Result(cell, found, accepted=accepted, stored=stored)
 
 
-def _shot(server: family.Running, cell: Cell, path: str = "predictions") -> Shot:
+def _shot(server: family.Running, cell: Cell, path: str = f"{MODEL}/predictions") -> Shot:
     format = FORMATS[cell.format]
-    url = f"{server.url}/v1/models/{MODEL}/{path}"
+    url = f"{server.url}/v1/models/{path}"
     return Shot(url, format.write(cell.batch), format.headers, format.keyed)
 
 
@@ -261,19 +264,17 @@ def _settled(stage: Stage) -> int:
 
 
 def _accepted(stage: Stage) -> int:
-    """By all processes that count into this database."""
-    counting = [stage.api, *(stage.others[name] for name in stage.others if name == "direct")]
-    return sum(_ingested(httpx.get(f"{one.url}/metrics", timeout=60).text) for one in counting)
-
-
-def _ingested(exposition: str) -> int:
-    found = re.search(r"^shiftwatch_predictions_ingested_total\{.*\} (\S+)$", exposition, re.M)
+    exposition = httpx.get(f"{stage.api.url}/metrics", timeout=60).text
+    series = f'shiftwatch_predictions_ingested_total{{model="{MODEL}"}}'
+    found = re.search(rf"^{re.escape(series)} (\S+)$", exposition, re.M)
     return 0 if found is None else int(float(found[1]))
 
 
 def _stored(stage: Stage) -> int:
     row = stage.conn.execute(
-        "SELECT coalesce(sum(n), 0)::bigint FROM pane, unnest(counts) AS n"
+        "SELECT coalesce(sum(n), 0)::bigint FROM pane JOIN model ON model.id = model_id,"
+        " unnest(counts) AS n WHERE name = %s",
+        (MODEL,),
     ).fetchone()
     stage.conn.commit()
     return 0 if row is None else int(row[0])
