@@ -1,39 +1,65 @@
 """What the service is compared with: `python -m bench.variants VARIANT`, settings as usual.
 
-read      a FastAPI route that only reads the body and answers: what anything on this stack costs
+asgi      no framework: reads the body and sends it back
+fastapi   a route that only reads the body and answers, and one that sends it back
 direct    the service with a transaction per request, on a pool of connections, no group commit
+
+All of them run under uvicorn exactly as the service does.
 """
 
 import os
 import sys
 
-import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
+from starlette.types import Receive, Scope, Send
 
 from app import cli
 from app.api import app as application
+from app.api import server
 from app.config import Settings
 from app.ingest.record import Entry, Outcome
 from app.ingest.recorder import Recorder
 from app.storage.db import Database
 
 
-def read() -> int:
-    settings = Settings.from_env(os.environ)
+def asgi() -> int:
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
+        parts: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        body = b"".join(parts)
+        length = (b"content-length", str(len(body)).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": body})
+
+    server.serve(echo, Settings.from_env(os.environ))
+    return 0
+
+
+def fastapi() -> int:
     app = FastAPI()
 
     # It takes what the real route takes, so that FastAPI has the same to do.
     @app.post("/v1/models/{model}/predictions", status_code=202)
-    async def post(model: str, request: Request) -> Response:  # noqa: ARG001
+    async def read(model: str, request: Request) -> Response:  # noqa: ARG001
         await request.body()
         return Response(b'{"accepted":1}', status_code=202, media_type="application/json")
+
+    @app.post("/v1/models/{model}/echo")
+    async def echo(model: str, request: Request) -> Response:  # noqa: ARG001
+        return Response(await request.body(), media_type="application/json")
 
     @app.get("/readyz")
     async def ready() -> str:
         return "ok"
 
-    uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
+    server.serve(app, Settings.from_env(os.environ))
     return 0
 
 
@@ -56,4 +82,4 @@ def direct() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"read": read, "direct": direct}[sys.argv[1]]())
+    sys.exit({"asgi": asgi, "fastapi": fastapi, "direct": direct}[sys.argv[1]]())

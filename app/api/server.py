@@ -27,8 +27,13 @@ def run(settings: Settings, database: Database) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was taken."""
     refuse_exposure(settings, database)
     tracing.start(settings, "api")
+    serve(_watched(create_app(settings, database), settings), settings)
+
+
+def serve(app: ASGIApp, settings: Settings) -> None:
+    """An application under uvicorn until SIGTERM or SIGINT; what is compared with ours, too."""
     config = uvicorn.Config(
-        _watched(create_app(settings, database), settings),
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,
