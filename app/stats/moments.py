@@ -257,6 +257,8 @@ def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
 def _soft_sums(k: int, predicted: Counts, rows: Floats, first: Counts, second: Counts) -> SoftSums:
     if not len(rows):
         return _no_soft_sums(k)
+    # By column, whoever calls: it is quicker, and the last digit depends on the order of adding up.
+    rows = np.asfortranarray(rows)
     score = rows.max(axis=1)
     cell = first * CONFIDENCE_BINS + np.searchsorted(CONFIDENCE_EDGES, score, side="right")
     codes, code_counts = np.unique(_codes(k, first, second, score), return_counts=True)
