@@ -2,9 +2,11 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 
+from app.processes import ends_with_parent
 from app.serve import Stop, look_after, stopping_on_signals
 
 
@@ -53,3 +55,17 @@ def test_no_other_signal_disturbs_the_unwinding() -> None:
             raise
 
     assert unwound == ["to the end"]
+
+
+def test_a_child_does_not_ignore_what_its_parent_ignores() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        child = subprocess.Popen(
+            ["sleep", "60"], preexec_fn=ends_with_parent(signal.SIGTERM), start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    child.terminate()
+
+    assert child.wait(10) == -signal.SIGTERM
