@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-
 SHORTEST_TREND_SECONDS = 120.0
 
 
