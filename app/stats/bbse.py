@@ -75,6 +75,14 @@ class Prepared:
         """Whether there is anything to estimate; if not, estimates are the reference's own mix."""
         return self.diagnosis.estimable
 
+    def estimates_like(self, other: "Prepared") -> bool:
+        """Whether estimates of any window are the same by both; of one and the same reference."""
+        return (self.soft, self.columns, self.estimable) == (
+            other.soft,
+            other.columns,
+            other.estimable,
+        )
+
     def mean(self, sums: Sums) -> Floats:
         """`mu`, the mean of the moment map over a window that has at least one prediction."""
         if not sums.n:

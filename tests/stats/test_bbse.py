@@ -226,6 +226,7 @@ def test_noise_is_smoothed_but_means_are_not() -> None:
     assert (np.diag(on.window_noise(Sums(np.array([10, 0])))) > 0.0).all()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_whatever_the_guess_shares_are_those_of_nnls(k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
