@@ -222,6 +222,8 @@ class Sender:
             return True
         if answer.status_code != 503:
             self._notes.surprise(f"{answer.status_code}: {answer.text[:200]}")
+        if answer.status_code < 500:
+            return True
         self._notes.count(f"answers of {answer.status_code}")
         time.sleep(float(answer.headers.get("retry-after", PAUSE_SECONDS)))
         return self._give_up(one, known="may or may not" not in answer.text)
