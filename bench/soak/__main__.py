@@ -127,7 +127,7 @@ class Soak:
             self.memory.setdefault(name, []).append((at, megabytes))
 
     def recoveries(self) -> list[Recovery]:
-        nexts = [at for at, _ in self.happened[1:]] + [time.time()]
+        nexts = [*(at for at, _ in self.happened), time.time()][1:]
         return [
             self._recovery(at, kind, until)
             for (at, kind), until in zip(self.happened, nexts, strict=True)
