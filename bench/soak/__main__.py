@@ -422,7 +422,7 @@ def _took(
 
 def _evaluations(stage: Stage) -> int:
     with stage.database.begin() as conn:
-        return int(conn.execute(text("SELECT sum(revision) FROM evaluation")).scalar_one() or 0)
+        return int(conn.execute(text("SELECT count(*) FROM evaluation")).scalar_one())
 
 
 def _print(found: dict[str, Any], recoveries: list[Recovery], claims: list[Claim]) -> None:
