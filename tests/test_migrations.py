@@ -128,6 +128,18 @@ def test_migrating_again_changes_nothing(migrated: Database) -> None:
     assert differences(migrated, metadata) == []
 
 
+def test_looking_again_and_again_leaves_no_statement_behind(migrated: Database) -> None:
+    with migrated.begin() as conn:
+        schema.at_head(conn)
+        cache = conn.engine._compiled_cache
+        assert cache is not None
+        before = len(cache)
+        for _ in range(3):
+            schema.at_head(conn)
+
+        assert len(cache) == before
+
+
 def test_an_empty_database_is_not_at_head(empty: str) -> None:
     database = Database(empty)
 

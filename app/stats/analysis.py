@@ -140,7 +140,8 @@ def analyse(
         return Analysis(0, ("no_data", *prepared.diagnosis.status), method)
     estimate = bbse.estimate(prepared, sums, phi)
     tests = _tests(on, sums, phi, seed)
-    assumption = assumptions.assess(on.check, sums, phi=phi)
+    known = estimate if prepared.estimates_like(on.check.hard) else None
+    assumption = assumptions.assess(on.check, sums, phi=phi, known=known)
     if estimate.fallback:
         return Analysis(
             n=sums.n,

@@ -19,7 +19,7 @@ from scipy.stats import chi2
 
 from app.stats import bbse, diagnosis, over_identification, sequential
 from app.stats import reference as references
-from app.stats.bbse import Prepared
+from app.stats.bbse import Estimate, Prepared
 from app.stats.diagnosis import Diagnosis
 from app.stats.moments import Counts, Floats, SoftSums, Sums
 from app.stats.over_identification import Cells, Misfit
@@ -98,18 +98,21 @@ def prepare(reference: Reference, found: Diagnosis) -> Check:
     return Check(hard, scores, cells if cells.A.shape[0] > cells.rank else None)
 
 
-def assess(check: Check, sums: Sums, *, phi: float = 1.0) -> Assumption:
+def assess(
+    check: Check, sums: Sums, *, phi: float = 1.0, known: Estimate | None = None
+) -> Assumption:
     """Whether the window's predictions can be the reference's with another label mix.
 
     The two tests on softmax rows are combined by Bonferroni. A violation must be significant and
-    large enough to matter. Hard predictions are tested for negative frequencies only.
+    large enough to matter. Hard predictions are tested for negative frequencies only; `known` is
+    the estimate by the check's own hard moments, if somebody has it already.
     """
     unseen = unseen_predictions(check.hard.reference.predicted, sums.counts)
     if sums.n < LEAST_PREDICTIONS:
         return Assumption("untestable", None, unseen=unseen, status=("insufficient_data",))
     gap, misfit = _soft_tests(check, sums, phi)
     if gap is None and misfit is None:
-        return _assess_hard(check.hard, sums, unseen, phi)
+        return _assess_hard(check.hard, sums, unseen, phi, known)
     p = _combined(gap, misfit)
     return Assumption(_verdict(p, gap, misfit), p, gap=gap, misfit=misfit, unseen=unseen)
 
@@ -133,13 +136,15 @@ def score_gap(
     return ScoreGap(gap, float(error), float(2.0 * ndtr(-abs(gap) / error)) if error else 1.0)
 
 
-def negativity(hard: Prepared, sums: Sums, *, phi: float = 1.0) -> Misfit:
+def negativity(
+    hard: Prepared, sums: Sums, *, phi: float = 1.0, known: Estimate | None = None
+) -> Misfit:
     """Whether hard predictions need negative label frequencies (E3): all they can contradict.
 
     `T` is the misfit of the best label mix on the simplex; its p-value, half from each of two
     neighbouring chi-square laws, is conservative, and the test has next to no power.
     """
-    found = bbse.estimate(hard, sums, phi)
+    found = known or bbse.estimate(hard, sums, phi)
     expected = hard.given.A @ found.q
     residual = found.mu - expected
     # At the mix that is tested: a window of one label alone would have next to no noise of its own.
@@ -181,10 +186,12 @@ def _soft_tests(check: Check, sums: Sums, phi: float) -> tuple[ScoreGap | None, 
     return gap, misfit
 
 
-def _assess_hard(hard: Prepared, sums: Sums, unseen: tuple[int, ...], phi: float) -> Assumption:
+def _assess_hard(
+    hard: Prepared, sums: Sums, unseen: tuple[int, ...], phi: float, known: Estimate | None
+) -> Assumption:
     if not hard.estimable:
         return Assumption("untestable", None, unseen=unseen, status=("degenerate",))
-    negative = negativity(hard, sums, phi=phi)
+    negative = negativity(hard, sums, phi=phi, known=known)
     misfit = over_identification.prediction_misfit(hard, sums.counts, phi=phi)
     p = _combined(negative, misfit)
     violated = _verdict(p, None, negative) == "not_label_shift" or (

@@ -8,11 +8,12 @@ Smola, 2018, section 4). The paper's weights are `w = q / nu`; its `C^-1 mu` is 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import nnls
 
 from app.stats import reference as references
 from app.stats.diagnosis import Columns, Diagnosis
-from app.stats.moments import Counts, Floats, Sums
+from app.stats.moments import Bools, Counts, Floats, Sums
 from app.stats.reference import Conditionals, Reference
 
 # Strength of the smoothing of reference covariances: enough that an empty cell of the confusion
@@ -22,6 +23,8 @@ WINDOW_SMOOTHING_HARD = 1.0
 WINDOW_SMOOTHING_SOFT = 0.25
 
 REWEIGHTINGS = 2
+# Guesses of which shares are positive: one or two do, and what takes more may go in circles.
+MOST_GUESSES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,14 @@ class Prepared:
     def estimable(self) -> bool:
         """Whether there is anything to estimate; if not, estimates are the reference's own mix."""
         return self.diagnosis.estimable
+
+    def estimates_like(self, other: "Prepared") -> bool:
+        """Whether estimates of any window are the same by both; of one and the same reference."""
+        return (self.soft, self.columns, self.estimable) == (
+            other.soft,
+            other.columns,
+            other.estimable,
+        )
 
     def mean(self, sums: Sums) -> Floats:
         """`mu`, the mean of the moment map over a window that has at least one prediction."""
@@ -272,18 +283,50 @@ def _on_simplex(prepared: Prepared, sums: Sums, raw: Floats, phi: float) -> Floa
     window = prepared.window_noise(sums, phi)
     q = clipped(raw)
     for _ in range(REWEIGHTINGS):
-        q = _simplex_least_squares(A, mu, window + prepared.reference_noise(q))
+        q = _simplex_least_squares(A, mu, window + prepared.reference_noise(q), q > 0.0)
     return q
 
 
-def _simplex_least_squares(A: Floats, mu: Floats, noise: Floats) -> Floats:
+def _simplex_least_squares(A: Floats, mu: Floats, noise: Floats, positive: Bools) -> Floats:
     """`argmin (mu - A q)' noise^-1 (mu - A q)` over the simplex, by non-negative least squares.
 
     With `D` the whitened `A - mu 1'`, the residual of a `q` on the simplex is `D q`. Along a ray
     `x = t q` the least value of `|D x|^2 + (1'x - 1)^2` over t is `|D q|^2 / (1 + |D q|^2)`, which
-    grows with `|D q|^2`: minimising over `x >= 0` and scaling to sum one is exact.
+    grows with `|D q|^2`: minimising over `x >= 0` and scaling to sum one is exact. `positive` is a
+    guess of which entries are.
     """
-    D = np.linalg.solve(np.linalg.cholesky(noise), A - mu[:, None])
+    D = solve_triangular(np.linalg.cholesky(noise), A - mu[:, None], lower=True)
     D /= np.abs(D).max()
-    x, _ = nnls(np.vstack([D, np.ones(D.shape[1])]), np.append(np.zeros(len(D)), 1.0))
+    M = np.vstack([D, np.ones(D.shape[1])])
+    x = _non_negative(M, np.append(np.zeros(len(D)), 1.0), positive)
     return np.asarray(x / x.sum())
+
+
+def _non_negative(M: Floats, y: Floats, positive: Bools) -> Floats:
+    """`argmin |M x - y|` over `x >= 0`, from a guess of which entries are positive.
+
+    M has at least as many rows as columns. NNLS finds the positive entries one at a time, which
+    takes long for many labels. Least squares on the right ones is the solution, and no other
+    satisfies its conditions: positive where it was guessed to be, and no descent elsewhere. All
+    entries that contradict a guess change sides (block pivoting).
+    """
+    tolerance = 10.0 * max(M.shape) * np.finfo(np.float64).eps * np.abs(M).sum(axis=0).max()
+    for _ in range(MOST_GUESSES):
+        x = _least_squares(M, y, positive)
+        descent = M.T @ (y - M @ x)
+        if np.abs(descent[positive]).max(initial=0.0) > tolerance:
+            break  # some of these columns are next to dependent
+        wrong = np.where(positive, x <= 0.0, descent > tolerance)
+        if not wrong.any():
+            return x
+        positive = positive ^ wrong
+    return np.asarray(nnls(M, y)[0])
+
+
+def _least_squares(M: Floats, y: Floats, columns: Bools) -> Floats:
+    """`argmin |M x - y|` with zeros everywhere else."""
+    x = np.zeros(M.shape[1])
+    if columns.any():
+        _, solution, _ = lapack.dgels(M[:, columns], y)
+        x[columns] = solution[: np.count_nonzero(columns)]
+    return x

@@ -69,12 +69,14 @@ class Conditionals:
         return np.maximum(second - self.A**2, 0.0)
 
     def covariance(self, weights: Floats) -> Floats:
-        """`sum_j weights_j Cov_j(g)`."""
+        """`sum_j weights_j Cov_j(g)`, for weights of which none is negative."""
         if self.outer is None:
             total = np.diag(self.A @ weights)
         else:
             total = unpacked(len(self.A), self.outer @ weights)
-        return np.asarray(total - (self.A * weights) @ self.A.T)
+        # A matrix times itself takes half the time of one times another.
+        root = self.A * np.sqrt(weights)
+        return np.asarray(total - root @ root.T)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
@@ -48,8 +47,17 @@ def at_head(conn: Connection) -> bool:
     return found is not None and own is not None and found >= own
 
 
+_IS_MIGRATED = text("SELECT to_regclass('alembic_version') IS NOT NULL")
+_CURRENT = text("SELECT version_num FROM alembic_version")
+
+
 def current(conn: Connection) -> str | None:
-    return MigrationContext.configure(conn).get_current_revision()
+    # Not by Alembic, which makes a new statement each time: every look at /readyz would leave one
+    # more in the engine's cache of compiled statements.
+    if not conn.execute(_IS_MIGRATED).scalar_one():
+        return None
+    found: str | None = conn.execute(_CURRENT).scalar_one_or_none()
+    return found
 
 
 @cache

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.stats import analysis, moments
+from app.stats import analysis, assumption, bbse, moments
 from app.stats import reference as references
 from app.stats.analysis import Analysis, Basis
+from app.stats.bbse import Estimate, Prepared
 from app.stats.moments import Counts, Sums
 from tests import fashion
 
@@ -160,6 +161,40 @@ def test_any_reference_and_window_can_be_analysed(style: str, k: int, seed: int)
         rng.multinomial(200, rng.dirichlet(np.full(k, 0.2))),
     ):
         assert_sane(analysis.analyse(on, Sums(counts)))
+
+
+def test_hard_predictions_are_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate, estimated = bbse.estimate, []
+
+    def counted(prepared: Prepared, sums: Sums, phi: float = 1.0) -> Estimate:
+        estimated.append(sums)
+        return estimate(prepared, sums, phi)
+
+    monkeypatch.setattr(bbse, "estimate", counted)
+
+    analysis.analyse(TWO, Sums(np.array([270, 730])))
+
+    assert len(estimated) == 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sampled_from(["good", "guessing", "partly absent", "one prediction"]),
+    st.integers(2, 8),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_check_of_the_assumption_is_what_it_would_be_alone(
+    style: str, k: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    counts = confusion(style, k, rng)
+    counts[0, 0] += 1
+    on = analysis.basis(references.from_confusion(counts))
+    window = Sums(rng.multinomial(300, rng.dirichlet(np.full(k, 0.5))))
+
+    found = analysis.analyse(on, window).assumption
+
+    assert found == assumption.assess(on.check, window)
 
 
 @settings(deadline=None, max_examples=25)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from app.stats import bbse, moments
 from app.stats import reference as references
@@ -223,6 +224,39 @@ def test_noise_is_smoothed_but_means_are_not() -> None:
     assert on.given.A.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert (np.diag(on.reference_noise(np.array([0.5, 0.5]))) > 0.0).all()
     assert (np.diag(on.window_noise(Sums(np.array([10, 0])))) > 0.0).all()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_whatever_the_guess_shares_are_those_of_nnls(k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M, y = rng.normal(size=(k + 1, k)), rng.normal(size=k + 1)
+
+    found = bbse._non_negative(M, y, rng.random(k) < 0.5)
+
+    assert found == pytest.approx(nnls(M, y)[0], abs=1e-9)
+
+
+def test_columns_that_depend_on_each_other_are_left_to_nnls() -> None:
+    rng = np.random.default_rng(7)
+    own = rng.random((7, 3))
+    M, y = np.hstack([own, own]), rng.random(7)
+
+    found = bbse._non_negative(M, y, np.ones(6, dtype=np.bool_))
+
+    assert found.min() >= 0.0
+    assert np.linalg.norm(M @ found - y) == pytest.approx(nnls(own, y)[1])
+
+
+def test_guesses_that_lead_nowhere_end_with_nnls(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, window = classifier(8, seed=5), Sums(np.array([30, 0, 0, 5, 0, 0, 0, 1]))
+    guessed = bbse.estimate(one, window)
+    monkeypatch.setattr(bbse, "MOST_GUESSES", 0)
+
+    walked = bbse.estimate(one, window)
+
+    assert guessed.raw.min() < 0.0
+    assert guessed.q == pytest.approx(walked.q, abs=1e-12)
 
 
 def test_a_thousand_labels_are_estimated_in_time() -> None:
