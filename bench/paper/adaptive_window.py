@@ -26,8 +26,8 @@ REFERENCE = 10_000
 PANES = 2048
 AGO = (1, 3, 5, 10, 20, 30, 60, 90, 120, 240, 480, 960, 1440, 1920)
 TO = (0.2, 0.4)
-FIXED = {"last hour": 60, "last 24 hours": 1440}
-ADAPTIVE = "adaptive"
+HOUR, DAY, ADAPTIVE = "last hour", "last 24 hours", "adaptive"
+FIXED = {HOUR: 60, DAY: 1440}
 
 
 def errors(to: float, ago: int, repeats: int) -> Rows:
@@ -46,7 +46,7 @@ def errors(to: float, ago: int, repeats: int) -> Rows:
         for name, sums in {**windows, ADAPTIVE: chosen.sums}.items():
             q = on.spread(bbse.estimate(on, sums).q)
             found[name].append(100.0 * bbsd.total_variation(q, mixes[0]))
-    about: Row = {"setting": f"a label from .1 to {to:g}", "minutes": ago}
+    about: Row = {"setting": f"a label from 0.1 to {to:g}", "minutes": ago}
     panes_used = {**FIXED, ADAPTIVE: float(np.median(lengths))}
     return [
         averaged({**about, "window": name, "panes": panes_used[name]}, "error", of)
@@ -57,12 +57,12 @@ def errors(to: float, ago: int, repeats: int) -> Rows:
 def jobs(quick: bool) -> list[Job]:
     moments_ago = (30, 480) if quick else AGO
     sizes = TO[1:] if quick else TO
-    return [partial(errors, to, ago, 10 if quick else 400) for to in sizes for ago in moments_ago]
+    return [partial(errors, to, ago, 10 if quick else 150) for to in sizes for ago in moments_ago]
 
 
 def headlines(rows: Rows) -> list[Headline]:
     def at(window: str, minutes: int) -> str:
-        setting = "a label from .1 to 0.4"
+        setting = "a label from 0.1 to 0.4"
         found = number(rows, "error", setting=setting, window=window, minutes=float(minutes))
         return f"{found:.1f}"
 

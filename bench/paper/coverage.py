@@ -66,7 +66,7 @@ def coverage(classifier: fashion.Classifier, n: int, repeats: int) -> Rows:
 
 def jobs(quick: bool) -> list[Job]:
     sizes = (1000,) if quick else SIZES
-    repeats = 60 if quick else 1000
+    repeats = 60 if quick else 400
     return [
         partial(coverage, classifier, n, repeats)
         for n in reversed(sizes)

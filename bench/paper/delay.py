@@ -66,7 +66,7 @@ def after_change(first: Counts) -> Floats:
 def jobs(quick: bool) -> list[Job]:
     changes = (0.1, 0.3) if quick else CHANGES
     sizes = SIZES[1:] if quick else SIZES
-    return [partial(delays, n, change, 20 if quick else 400) for n in sizes for change in changes]
+    return [partial(delays, n, change, 20 if quick else 200) for n in sizes for change in changes]
 
 
 def headlines(rows: Rows) -> list[Headline]:

@@ -1,8 +1,9 @@
 """Every figure: small panels with curves, one legend below, the same inks everywhere."""
 
 import io
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, LogFormatter, NullLocator, StrMethodFormatter
 from PIL import Image
 
 from bench.paper import (
@@ -23,11 +24,6 @@ from bench.paper import (
 from bench.paper.experiment import Panels, Rows, select, values
 from bench.paper.naming import BUDGET, CORRECTIONS, OURS, RULES, TESTS
 
-# Inks that people who confuse red and green can tell apart (Okabe and Ito, 2008).
-BLACK, GREY = "#000000", "#8a8a8a"
-BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
-ORANGE, RED, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
-
 
 @dataclass(frozen=True, slots=True)
 class Ink:
@@ -37,48 +33,48 @@ class Ink:
     width: float = 1.5
 
 
-TRUTH = Ink(BLACK, "--", "")
+# One ink for each role, the same in every figure; people who confuse red and green can tell them
+# apart (Okabe and Ito, 2008).
+OUR_BEST, OUR_OTHER = Ink("#0072B2"), Ink("#E69F00", marker="s")
+PAPERS, FOIL = Ink("#D55E00", marker="^"), Ink("#8a8a8a", "-.", "v")
+THIRD, FOURTH = Ink("#009E73", marker="P"), Ink("#CC79A7", marker="D")
+TRUTH = Ink("#000000", "--", "")
 
 INKS = {
     TESTS["oracle"]: TRUTH,
-    TESTS["combined"]: Ink(BLUE),
-    TESTS["chi2"]: Ink(ORANGE, marker="s"),
-    TESTS["ks"]: Ink(RED, marker="^"),
+    TESTS["combined"]: OUR_BEST,
+    TESTS["chi2"]: OUR_OTHER,
+    TESTS["ks"]: PAPERS,
     estimation.TRUTH: TRUTH,
-    estimation.HARD: Ink(RED, marker="^"),
-    estimation.SOFT: Ink(ORANGE, marker="s"),
-    estimation.REGULARISED: Ink(GREY, "-.", "v"),
-    estimation.CONSTRAINED: Ink(BLUE),
-    estimation.LIKELIHOOD: Ink(PURPLE, marker="D"),
-    estimation.SHARP: Ink(GREEN, marker="P"),
-    CORRECTIONS["plain"]: Ink(GREY, marker="v"),
-    CORRECTIONS["calibrated"]: Ink(ORANGE, marker="s"),
-    CORRECTIONS["always"]: Ink(RED, marker="", width=4.0),  # the next one often lies upon it
-    CORRECTIONS["shrunken"]: Ink(BLUE),
+    estimation.HARD: PAPERS,
+    estimation.SOFT: OUR_OTHER,
+    estimation.REGULARISED: FOIL,
+    estimation.CONSTRAINED: OUR_BEST,
+    estimation.LIKELIHOOD: FOURTH,
+    estimation.SHARP: THIRD,
+    CORRECTIONS["plain"]: FOIL,
+    CORRECTIONS["calibrated"]: OUR_OTHER,
+    CORRECTIONS["always"]: replace(PAPERS, marker="", width=4.0),  # the next often lies upon it
+    CORRECTIONS["shrunken"]: OUR_BEST,
     CORRECTIONS["oracle"]: TRUTH,
-    retraining.UNWEIGHTED: Ink(GREY, marker="v"),
-    retraining.ESTIMATED: Ink(RED, marker="^"),
+    retraining.UNWEIGHTED: FOIL,
+    retraining.ESTIMATED: PAPERS,
     retraining.TRUE: TRUTH,
-    "good, predictions replaced": Ink(BLUE),
-    "weak, predictions replaced": Ink(ORANGE, marker="s"),
-    "digits, longer trained": Ink(GREEN, marker="P"),
+    quality.GOOD: OUR_BEST,
+    quality.WEAK: OUR_OTHER,
+    quality.DIGITS: THIRD,
     quality.BOUND: TRUTH,
-    coverage.SOFT: Ink(BLUE),
-    coverage.HARD: Ink(ORANGE, marker="s"),
-    coverage.CONTROL: Ink(GREY, "-.", "v"),
-    OURS: Ink(BLUE),
+    coverage.SOFT: OUR_BEST,
+    coverage.HARD: OUR_OTHER,
+    coverage.CONTROL: FOIL,
+    OURS: OUR_BEST,
     BUDGET: TRUTH,
-    **dict(
-        zip(
-            RULES.values(),
-            (Ink(RED, marker="^"), Ink(ORANGE, marker="s"), Ink(GREY, "-.", "v")),
-            strict=True,
-        )
-    ),
-    **dict(
-        zip(adaptive_window.FIXED, (Ink(ORANGE, marker="s"), Ink(RED, marker="^")), strict=True)
-    ),
-    adaptive_window.ADAPTIVE: Ink(BLUE),
+    RULES[0.05]: PAPERS,
+    RULES[0.001]: OUR_OTHER,
+    RULES[1e-5]: FOIL,
+    adaptive_window.ADAPTIVE: OUR_BEST,
+    adaptive_window.HOUR: OUR_OTHER,
+    adaptive_window.DAY: PAPERS,
 }
 
 STYLE: dict[Any, Any] = {
@@ -128,9 +124,11 @@ def save(figure: Figure, path: Path) -> None:
     """As PNG to look at and as SVG to look closely, without a date in either."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-        picture = io.BytesIO()
+        lines, picture = io.StringIO(), io.BytesIO()
+        figure.savefig(lines, format="svg", metadata={"Date": None})
         figure.savefig(picture, dpi=DPI)
+    # A hundredth of a point is finer than any screen, and a third of the bytes are digits.
+    path.with_suffix(".svg").write_text(re.sub(r"(\.\d\d)\d+", r"\1", lines.getvalue()))
     # Few colours are in it, and a palette takes a third of the bytes.
     palette = Image.open(picture).convert("RGB").quantize(64, dither=Image.Dither.NONE)
     palette.save(path.with_suffix(".png"), optimize=True)
@@ -151,6 +149,8 @@ def _panel(axes: Axes, rows: Rows, panels: Panels, place: tuple[str | float, str
     here = select(rows, **wanted)
     axes.set_title("\n".join(_title(name, wanted[name]) for name in reversed(wanted)))
     for name in values(here, panels.line):
+        if name == panels.hidden:
+            continue
         _curve(axes, str(name), select(here, **{panels.line: name}), panels)
     _scales(axes, here, panels)
     _guide(axes, panels)
@@ -183,6 +183,12 @@ def _scales(axes: Axes, rows: Rows, panels: Panels) -> None:
         axes.set_yscale("log")
     if panels.y_limits:
         axes.set_ylim(*panels.y_limits)
+    low, high = axes.get_ylim()
+    if "y" in panels.log and high > 100.0 * low:
+        axes.yaxis.set_minor_locator(NullLocator())  # decades suffice, and an SVG holds every tick
+    elif "y" in panels.log:
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.4)))
 
 
 def _ticks_at(axes: Axes, at: Sequence[float]) -> None:
@@ -196,9 +202,9 @@ def _ticks_at(axes: Axes, at: Sequence[float]) -> None:
 
 def _guide(axes: Axes, panels: Panels) -> None:
     if panels.guide == "diagonal":
-        axes.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+        axes.plot([0.0, 1.0], [0.0, 1.0], color=FOIL.colour, linewidth=0.8, linestyle=":", zorder=0)
     elif isinstance(panels.guide, float):
-        axes.axhline(panels.guide, color=GREY, linewidth=1.0, linestyle=":", zorder=0)
+        axes.axhline(panels.guide, color=FOIL.colour, linewidth=1.0, linestyle=":", zorder=0)
 
 
 def _labels(grid: np.ndarray[tuple[int, int], np.dtype[np.object_]], panels: Panels) -> None:
@@ -211,4 +217,6 @@ def _labels(grid: np.ndarray[tuple[int, int], np.dtype[np.object_]], panels: Pan
 def _legend(figure: Figure, axes: Axes) -> None:
     lines, names = axes.get_legend_handles_labels()
     columns = 3 if len(names) in (5, 6) else 4
+    if figure.get_figwidth() < WIDTH:
+        columns = 2
     figure.legend(lines, names, loc="outside lower center", ncols=min(columns, len(names)))

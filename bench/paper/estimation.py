@@ -97,7 +97,7 @@ def errors(classifier: fashion.Classifier, size: int, repeats: int) -> Rows:
 
 def jobs(quick: bool) -> list[Job]:
     sizes = (500, 4000) if quick else SIZES
-    repeats = 12 if quick else 200
+    repeats = 12 if quick else 100
     return [
         partial(errors, classifier, size, repeats)
         for size in reversed(sizes)  # the long ones first, so that no process waits at the end

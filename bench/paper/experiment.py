@@ -19,7 +19,8 @@ Job = Callable[[], Rows]
 class Panels:
     """A figure of small panels, all with the same axes: one curve for each value of `line`.
 
-    `across` and `down` are the columns whose values make the panels. `where` keeps some rows only.
+    `across` and `down` are the columns whose values make the panels. `where` keeps some rows only,
+    `hidden` names a curve to leave out.
     `guide` is a thin line to compare with: a height, or the diagonal.
     """
 
@@ -31,6 +32,7 @@ class Panels:
     across: str = ""
     down: str = ""
     where: tuple[str, str] | None = None
+    hidden: str = ""
     log: str = ""
     guide: float | str | None = None
     y_limits: tuple[float, float] | None = None

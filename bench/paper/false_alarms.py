@@ -70,7 +70,7 @@ def rules_by_day(predicted: Floats, panes: rules.Small, days: int) -> dict[str, 
 
 
 def jobs(quick: bool) -> list[Job]:
-    count, days = (20, 1) if quick else (300, MONTH_DAYS)
+    count, days = (20, 1) if quick else (120, MONTH_DAYS)
     return [partial(month, n, count, days) for n in SIZES]
 
 

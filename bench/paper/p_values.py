@@ -34,7 +34,7 @@ def distribution(classifier: fashion.Classifier, delta: float, repeats: int) -> 
 
 
 def jobs(quick: bool) -> list[Job]:
-    repeats = 200 if quick else 12_000
+    repeats = 200 if quick else 5000
     return [
         partial(distribution, classifier, delta, repeats)
         for classifier in CLASSIFIERS

@@ -56,9 +56,9 @@ def jobs(quick: bool) -> list[Job]:
     changes = (0.0, 0.05) if quick else np.arange(8) / 100
     fine = () if quick else np.arange(11) / 50
     for classifier in CLASSIFIERS:
-        repeats = 100 if quick else 1000
+        repeats = 100 if quick else 500
         planned += [partial(knock_out, classifier, SMALL, float(d), repeats) for d in deltas]
-        planned += [partial(knock_out, classifier, PAPER, float(d), 400) for d in fine]
+        planned += [partial(knock_out, classifier, PAPER, float(d), 200) for d in fine]
         planned += [partial(tweak_one, classifier, SMALL, float(c), repeats) for c in changes]
     return planned
 

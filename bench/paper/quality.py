@@ -23,6 +23,8 @@ REPLACED = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 TRAINED = (50, 100, 200, 500, 1000)
 
 RAW, DEFAULT = "plain inverse (paper)", "constrained, merging (default)"
+GOOD, WEAK = "good, predictions replaced", "weak, predictions replaced"
+DIGITS = "digits, longer trained"
 BOUND = "rule of thumb ∝ 1 / σ_min"
 
 
@@ -32,7 +34,7 @@ def replaced(classifier: fashion.Classifier, share: float, repeats: int) -> Rows
     A = references.from_sample(K, pool.predicted, pool.labels).conditional()
     worse = (1.0 - share) * A + share * (A @ fashion.UNIFORM)[:, None]
     rng = random("quality", classifier, share)
-    return measured(f"{classifier}, predictions replaced", share, worse, repeats, rng)
+    return measured(GOOD if classifier == "good" else WEAK, share, worse, repeats, rng)
 
 
 def trained(size: int, repeats: int) -> Rows:
@@ -41,7 +43,7 @@ def trained(size: int, repeats: int) -> Rows:
     rng = random("quality", "digits", size)
     predict = training.logistic(train.draw(fashion.UNIFORM, size, rng))
     A = references.from_sample(K, predict(test.pixels), test.labels).conditional()
-    return measured("digits, longer trained", size, A, repeats, rng)
+    return measured(DIGITS, size, A, repeats, rng)
 
 
 def measured(
@@ -85,7 +87,7 @@ def rule_of_thumb(sigma: float) -> float:
 
 def jobs(quick: bool) -> list[Job]:
     shares = (0.0, 0.8) if quick else REPLACED
-    repeats = 40 if quick else 2000
+    repeats = 40 if quick else 800
     return [
         *(partial(replaced, one, share, repeats) for one in CLASSIFIERS for share in shares),
         *(partial(trained, size, repeats) for size in (TRAINED[:1] if quick else TRAINED)),
@@ -95,8 +97,7 @@ def jobs(quick: bool) -> list[Job]:
 def headlines(rows: Rows) -> list[Headline]:
     def line(share: float) -> Headline:
         raw, default = (
-            select(rows, source="good, predictions replaced", setting=share, estimator=name)[0]
-            for name in (RAW, DEFAULT)
+            select(rows, source=GOOD, setting=share, estimator=name)[0] for name in (RAW, DEFAULT)
         )
         return Headline(
             f"error of w, good classifier with {share:g} of predictions at random "
@@ -117,6 +118,7 @@ EXPERIMENT = Experiment(
             y="sigma_min",
             line="source",
             where=("estimator", RAW),
+            hidden=BOUND,
             x_label="accuracy in %",
             y_label="σ_min of the joint confusion matrix",
             log="y",
