@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards
+.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards paper
 
 PYTHON ?= python3
 VENV := .venv
@@ -47,6 +47,9 @@ test-browser: $(VENV)/browser.stamp ## The page in a real Chromium; skipped wher
 screenshots: $(VENV)/browser.stamp ## Take docs/screenshots of a running demo
 	@sh tests/browser/get-chromium
 	@$(BIN)/python -m docs.screenshots.make
+
+paper: $(VENV)/dev.stamp ## Repeat the paper's experiments: figures and numbers into bench/paper
+	@$(BIN)/python -m bench.paper
 
 tools: ## On Debian: bring Prometheus and Alertmanager, for tests that are skipped without
 	@sh tests/get-tools

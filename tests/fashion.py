@@ -12,6 +12,7 @@ from app.stats.moments import Counts, Floats
 DATA = Path(__file__).parent / "data" / "fashion.npz"
 STEPS = 256.0
 LABELS = 10
+UNIFORM = np.full(LABELS, 1.0 / LABELS)
 
 Classifier = Literal["good", "weak"]
 Part = Literal["validation", "test", "all"]
@@ -79,6 +80,25 @@ def shifted(kind: str, rng: np.random.Generator) -> Floats:
     family, size = kind.split()
     if family == "dirichlet":
         return rng.dirichlet(np.full(LABELS, float(size)))
-    q = np.full(LABELS, (1.0 - float(size)) / (LABELS - 1))
-    q[rng.integers(LABELS)] = float(size)
+    return tweaked(int(rng.integers(LABELS)), float(size))
+
+
+def tweaked(label: int, share: float) -> Floats:
+    """One label at this share, the others even: the paper's tweak-one shift.
+
+    >>> tweaked(1, 0.55).round(3).tolist()[:3]
+    [0.05, 0.55, 0.05]
+    """
+    q = np.full(LABELS, (1.0 - share) / (LABELS - 1))
+    q[label] = share
     return q
+
+
+def knocked_out(label: int, delta: float) -> Floats:
+    """The uniform mix after a share `delta` of one label has gone: the paper's knock-out shift.
+
+    >>> knocked_out(0, 1.0).round(3).tolist()[:3]
+    [0.0, 0.111, 0.111]
+    """
+    q = np.where(np.arange(LABELS) == label, 1.0 - delta, 1.0)
+    return np.asarray(q / q.sum())

@@ -22,6 +22,9 @@ from app.storage.db import Connection
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["estimates"])
 
+# The worker has looked by then, unless there is none or it has too much to do.
+FRESH = timedelta(seconds=2)
+
 WindowName = Annotated[
     Slug | None, Query(description="name of a window of the model; without one, its first")
 ]
@@ -93,7 +96,11 @@ def list_evaluations(
 def _stored(
     conn: Connection, model: Model, version: str | None, window: Window, now: datetime
 ) -> Evaluation | None:
-    """The stored evaluation of a window, unless a look would find more than it has."""
+    """The stored evaluation of a window, unless a look would find more than it has.
+
+    What came in since is left out for as long as the worker may take to see it: looking anew for
+    each question would take most of a busy process's time, and say the same.
+    """
     chosen = chosen_version(model, version)
     found = evaluations.latest(conn, model.id, chosen, window.name)
     if found is None or found.outdated or now >= found.end:
@@ -101,6 +108,8 @@ def _stored(
     # The windows of a model may have been changed under the same name since.
     if model.updated_at is not None and model.updated_at > found.evaluated_at:
         return None
+    if now - found.evaluated_at <= FRESH:
+        return found
     return None if arrivals.pending(conn, model.id, chosen) else found
 
 

@@ -4,21 +4,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
-from scipy.special import chdtrc
 
 from app.domain.alarm import Alarm, AlarmKind
 from app.stats import moments
-from app.stats.moments import Counts, Floats
+from app.stats.moments import Counts
 from app.stats.reference import Reference, from_sample
 from app.storage import alarms, models
 from app.storage.db import Database
 from tests import fashion
+from tests.calibration import rules
 from tests.calibration.streams import confusion, grown
 from tests.evaluate.simulation import Life, life
 
 DAY_PANES = 1440
 MONTH_DAYS = 30
-WINDOW_PANES = 60
 PER_PANE = 20
 REFERENCE_SIZES = (1_000, 10_000)
 
@@ -103,13 +102,4 @@ def forget(own: Database, model: Life) -> None:
 
 def rule(reference: Reference, panes: Counts) -> int:
     """How often p falls below 0.05 in a month, looking once a minute from the first hour on."""
-    sums = np.cumsum(np.vstack([np.zeros_like(panes[:1]), panes]), axis=0)
-    window = (sums[WINDOW_PANES:] - sums[:-WINDOW_PANES]).astype(np.float64)
-    low = chi_square(reference.predicted.astype(np.float64), window) < 0.05
-    return int((low[1:] & ~low[:-1]).sum() + low[0])
-
-
-def chi_square(r: Floats, c: Floats) -> Floats:
-    n, m = r.sum(), c.sum(axis=1)
-    gap = (r / n - c / m[:, None]) ** 2 / (r + c)
-    return np.asarray(chdtrc(len(r) - 1, n * m * gap.sum(axis=1)))
+    return int(rules.raised(rules.p_values(reference.predicted, panes) < 0.05).sum())

@@ -65,6 +65,18 @@ def stacked(detectors: list[ShiftDetector]) -> ShiftDetector:
     )
 
 
+def fleet(joint: Floats, n: int, count: int, arl: float, rng: np.random.Generator) -> ShiftDetector:
+    """So many detectors side by side, each on a reference of its own."""
+    drawn = references(joint, n, count, rng)
+    return stacked([shift_detector.prepare(reference, arl) for reference in drawn])
+
+
+def steady(joint: Floats, per_pane: int, count: int, rng: np.random.Generator) -> Panes:
+    """Panes of streams in which nothing changes."""
+    mix = joint.sum(axis=1)
+    return lambda _: rng.multinomial(per_pane, mix, size=count).astype(np.float64)
+
+
 def stacked_worst_case(detectors: list[WorstCaseDetector]) -> WorstCaseDetector:
     """Worst-case detectors side by side, on a leading axis."""
     return WorstCaseDetector(

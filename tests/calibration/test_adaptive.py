@@ -5,42 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.stats import adaptive, bbse, diagnosis, reference
+from app.stats import adaptive, bbse
 from app.stats.bbse import Prepared
-from app.stats.moments import Floats, Sums
-from tests.calibration import streams
+from app.stats.moments import Floats
+from tests.calibration.histories import abrupt, gradual, history, prepared
 from tests.fashion import LABELS
-
-PANES = 512
-PER_PANE = 20
-EVEN = np.full(LABELS, 0.1)
-
-
-def prepared(n: int, rng: np.random.Generator | None = None) -> Prepared:
-    """A reference of `n` records: the population itself, or a sample of it."""
-    joint = streams.confusion()
-    counts = np.round(n * joint) if rng is None else streams.references(joint, n, 1, rng)[0].counts
-    made = reference.from_confusion(counts.astype(np.int64))
-    return bbse.prepare(made, diagnosis.diagnose(made))
-
-
-def abrupt(label: int, to: float, ago: int) -> Floats:
-    """The label mix of each pane, newest first: one label at `to` since `ago` panes."""
-    history = np.tile(EVEN, (PANES, 1))
-    history[:ago] = streams.grown(EVEN, label, to - 0.1)
-    return history
-
-
-def gradual(label: int, to: float, since: int) -> Floats:
-    moved = np.clip(1.0 - np.arange(PANES) / since, 0.0, 1.0)[:, None]
-    after = streams.grown(EVEN, label, to - 0.1)
-    return np.asarray(moved * after + (1.0 - moved) * EVEN)
-
-
-def history(mixes: Floats, rng: np.random.Generator) -> list[Sums]:
-    joint = streams.confusion()
-    predictions = mixes @ (joint / joint.sum(axis=0)).T
-    return [Sums(counts) for counts in rng.multinomial(PER_PANE, predictions)]
 
 
 def mean_squared_error(exact: Prepared, mixes: Floats, seed: int) -> float:

@@ -18,20 +18,13 @@ from tests import fashion
 
 pytestmark = pytest.mark.slow
 
-K = 10
-UNIFORM = np.full(K, 0.1)
+K = fashion.LABELS
+UNIFORM = fashion.UNIFORM
 
 
 def confusion() -> Floats:
     pool = fashion.outputs("good", "all")
     return references.from_sample(K, pool.predicted, pool.labels).conditional()
-
-
-def knocked_out(label: int, delta: float) -> Floats:
-    """The uniform mix with this part of one label's records removed."""
-    q = UNIFORM.copy()
-    q[label] *= 1.0 - delta
-    return np.asarray(q / q.sum())
 
 
 @dataclass(frozen=True)
@@ -129,7 +122,7 @@ def test_matched_moments_see_shifts_where_pooling_is_blind() -> None:
 @pytest.mark.parametrize("label", [1, 8])  # trousers and bags: well separated
 @pytest.mark.parametrize("delta", [0.3, 0.4, 0.5, 0.6])
 def test_power_is_close_to_that_of_an_oracle_and_above_the_papers(label: int, delta: float) -> None:
-    found = rejections(knocked_out(label, delta), 1000, 1000, repeats=1000, seed=label)
+    found = rejections(fashion.knocked_out(label, delta), 1000, 1000, repeats=1000, seed=label)
 
     # Two rates from the same draws: their difference has a standard error below .015.
     assert found.chi_square >= found.oracle - 0.06
@@ -185,7 +178,7 @@ def test_tests_on_scores_keep_their_level() -> None:
 
 
 def test_tests_on_scores_see_a_knock_out_too() -> None:
-    q = knocked_out(5, 0.6)
+    q = fashion.knocked_out(5, 0.6)
 
     kernel, labels = score_tests(q, 200)
 

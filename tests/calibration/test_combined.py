@@ -3,49 +3,20 @@
 import numpy as np
 import pytest
 
-from app.stats import bbsd, combined, moments
-from app.stats.moments import Counts, Floats, Sums
+from app.stats.moments import Floats
 from tests import fashion
+from tests.calibration.window_tests import p_values
+from tests.fashion import UNIFORM, knocked_out
 
-UNIFORM = np.full(fashion.LABELS, 1.0 / fashion.LABELS)
 SANDAL = 5
-TESTS = ("chi2", "hotelling", "t", "combined", "oracle")
-
-
-def knocked_out(label: int, delta: float) -> Floats:
-    """A uniform mix after a share `delta` of one label has gone."""
-    q = np.where(np.arange(fashion.LABELS) == label, 1.0 - delta, 1.0)
-    return np.asarray(q / q.sum())
-
-
-def sums_and_labels(
-    pool: fashion.Outputs, q: Floats, size: int, rng: np.random.Generator
-) -> tuple[Sums, Counts]:
-    drawn = fashion.draw(pool, q, size, rng)
-    labels = np.bincount(drawn.labels, minlength=fashion.LABELS)
-    return moments.sums(fashion.LABELS, drawn.predicted, drawn.rows), labels
 
 
 def rejections(
     classifier: fashion.Classifier, q: Floats, n: int, m: int, repeats: int, seed: int
 ) -> dict[str, float]:
     """How often each test has p < .05; the oracle is chi-square on the true labels."""
-    rng = np.random.default_rng(seed)
-    pool = fashion.outputs(classifier, "all")
-    p_values = []
-    for _ in range(repeats):
-        r, of_r = sums_and_labels(pool, UNIFORM, n, rng)
-        w, of_w = sums_and_labels(pool, q, m, rng)
-        parts = (
-            bbsd.chi_square(r.counts, w.counts),
-            combined.hotelling(r, w),
-            combined.largest_t(r, w),
-            combined.combined(r, w),
-            bbsd.chi_square(of_r, of_w),
-        )
-        p_values.append([part.p_value for part in parts])
-    rates = (np.array(p_values) < 0.05).mean(axis=0)
-    return dict(zip(TESTS, rates.tolist(), strict=True))
+    found = p_values(classifier, q, n, m, repeats, np.random.default_rng(seed))
+    return {name: float((values < 0.05).mean()) for name, values in found.items()}
 
 
 @pytest.mark.slow

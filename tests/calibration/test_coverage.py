@@ -5,7 +5,7 @@ the truth is known exactly. Every reference serves all window sizes and shifts.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from app.stats.bbse import Prepared
 from app.stats.moments import Floats, Sums
 from app.stats.reference import Reference
 from tests import fashion
+from tests.calibration.controls import without_reference_noise
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +51,6 @@ def label_mix(shift: str, rng: np.random.Generator) -> Floats:
 def truth(A: Floats, q: Floats) -> Truth:
     recalls = np.diag(A)
     return Truth(q, float(recalls @ q), recalls * q / (A @ q))
-
-
-def without_reference_noise(on: Prepared) -> Prepared:
-    """The mistake: to take the confusion matrix for known."""
-    return replace(on, given=replace(on.given, n_j=on.given.n_j * 10**9))
 
 
 def covered(on: Prepared, window: Sums, true: Truth) -> dict[str, Floats]:

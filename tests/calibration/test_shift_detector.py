@@ -21,13 +21,7 @@ QUIET = 100  # panes before a change
 
 
 def fleet(joint: Floats, n: int, count: int, rng: np.random.Generator) -> ShiftDetector:
-    drawn = streams.references(joint, n, count, rng)
-    return streams.stacked([shift_detector.prepare(reference, ARL) for reference in drawn])
-
-
-def steady(joint: Floats, per_pane: int, count: int, rng: np.random.Generator) -> streams.Panes:
-    mix = joint.sum(axis=1)
-    return lambda _: rng.multinomial(per_pane, mix, size=count).astype(np.float64)
+    return streams.fleet(joint, n, count, ARL, rng)
 
 
 def geometric(k: int, ratio: float) -> Floats:
@@ -69,7 +63,7 @@ def test_false_alarms_keep_the_bound(joint: Floats, n: int, per_pane: int, lengt
     rng = np.random.default_rng(31)
     detector = fleet(joint, n, 200, rng)
 
-    first = streams.first_alarms(detector, steady(joint, per_pane, 200, rng), length)
+    first = streams.first_alarms(detector, streams.steady(joint, per_pane, 200, rng), length)
 
     assert np.mean(first < length) <= length / ARL
 
@@ -85,7 +79,7 @@ def test_false_alarms_keep_the_bound_with_a_hundred_labels() -> None:
         predicted=np.stack([one.predicted.astype(np.float64) for one in drawn]),
     )
 
-    first = streams.first_alarms(detector, steady(joint, 100, 100, rng), 800)
+    first = streams.first_alarms(detector, streams.steady(joint, 100, 100, rng), 800)
 
     assert np.mean(first < 800) <= 0.08 + 2 * 0.027  # two standard errors: the bound is small
 
@@ -95,7 +89,7 @@ def test_a_plugged_in_null_breaks_the_bound_that_the_urn_keeps() -> None:
     rng = np.random.default_rng(33)
     joint = streams.confusion()
     detector = fleet(joint, 300, 200, rng)
-    panes = steady(joint, 2_000, 200, rng)
+    panes = streams.steady(joint, 2_000, 200, rng)
 
     urn = streams.first_alarms(detector, panes, 200)
     plugged = streams.first_alarms(detector, panes, 200, bets=plug_in)
@@ -109,7 +103,7 @@ def test_a_reference_taken_for_the_truth_breaks_the_bound() -> None:
     rng = np.random.default_rng(38)
     joint = streams.confusion()
     detector = fleet(joint, 1_000, 200, rng)
-    panes = steady(joint, 20, 200, rng)
+    panes = streams.steady(joint, 20, 200, rng)
 
     urn = streams.first_alarms(detector, panes, 1_000)
     naive = streams.first_alarms(detector, panes, 1_000, bets=reference_as_truth)
