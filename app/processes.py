@@ -20,7 +20,8 @@ def ends_with_parent(number: signal.Signals) -> Callable[[], None]:
 
     def tie() -> None:
         # A parent that ignores it, because it is about to end, must not have children that do.
-        signal.signal(number, signal.SIG_DFL)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
         if _prctl is not None:
             _prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number))
         # The parent may have died before we asked to be told.

@@ -31,6 +31,7 @@ from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.deps import Services
 from app.api.gauges import Gauges
+from app.api.pace import Pace
 from app.api.request_id import identified
 from app.api.timing import timed
 from app.config import Settings
@@ -121,6 +122,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         calibrations=Calibrations(database),
         gate=Gate(database, settings),
         gauges=Gauges(database, settings),
+        pace=Pace(),
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -13,6 +13,7 @@ from app.api import bodies
 from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.gauges import Gauges
+from app.api.pace import Pace
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -35,6 +36,7 @@ class Services:
     calibrations: Calibrations
     gate: Gate
     gauges: Gauges
+    pace: Pace
 
 
 def services(request: Request) -> Services:

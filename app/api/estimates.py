@@ -44,16 +44,17 @@ def get_estimate(
 ) -> EstimateView:
     """The label mix of a window as it is now, or of a span of panes."""
     owner = models.get(conn, model)
-    evaluator = services(request).evaluator
+    own = services(request)
     alarm = _alarm(conn, owner, version)
     if start is None and to is None:
         chosen = window_of(owner, window)
-        found = _stored(conn, owner, version, chosen, now)
+        fast = own.pace.is_fast(owner.id)
+        found = _stored(conn, owner, version, chosen, now, fast=fast)
         if found is None:
-            found = evaluator.window(conn, owner, version, chosen, now).evaluation(chosen.name)
+            found = own.evaluator.window(conn, owner, version, chosen, now).evaluation(chosen.name)
         return EstimateView.of(found, owner, alarm)
     begin, end = _span(start, to, window, owner.settings.pane)
-    look = evaluator.span(conn, owner, version, begin, end, now)
+    look = own.evaluator.span(conn, owner, version, begin, end, now)
     return EstimateView.of(look.evaluation(None), owner, alarm)
 
 
@@ -94,12 +95,18 @@ def list_evaluations(
 
 
 def _stored(
-    conn: Connection, model: Model, version: str | None, window: Window, now: datetime
+    conn: Connection,
+    model: Model,
+    version: str | None,
+    window: Window,
+    now: datetime,
+    *,
+    fast: bool,
 ) -> Evaluation | None:
     """The stored evaluation of a window, unless a look would find more than it has.
 
-    What came in since is left out for as long as the worker may take to see it: looking anew for
-    each question would take most of a busy process's time, and say the same.
+    Of a `fast` stream it may leave out what the worker has not seen yet: looking anew for each
+    question would take most of a busy process's time, and say the same.
     """
     chosen = chosen_version(model, version)
     found = evaluations.latest(conn, model.id, chosen, window.name)
@@ -108,7 +115,7 @@ def _stored(
     # The windows of a model may have been changed under the same name since.
     if model.updated_at is not None and model.updated_at > found.evaluated_at:
         return None
-    if now - found.evaluated_at <= FRESH:
+    if fast and now - found.evaluated_at <= FRESH:
         return found
     return None if arrivals.pending(conn, model.id, chosen) else found
 

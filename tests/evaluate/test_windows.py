@@ -14,7 +14,9 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from app.api import batches as incoming
 from app.api import deps, predictions
+from app.api.pace import Pace
 from app.domain.window import pane_start
 from app.evaluate.due import Worker
 from app.evaluate.look import ADAPTIVE_REACH
@@ -288,6 +290,7 @@ def clock(client: TestClient) -> Iterator[Clock]:
     assert isinstance(app, FastAPI)
     app.dependency_overrides[deps.now] = clock
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incoming, "now", clock)
         patch.setattr(predictions, "now", clock)
         patch.setattr(app.state.services.recorder, "_clock", clock)
         yield clock
@@ -395,6 +398,21 @@ def test_an_estimate_is_as_fresh_as_the_last_batch(own: Story) -> None:
     sizes = {name: n_of(own, name) for name in NAMES}
 
     assert sizes == dict.fromkeys(NAMES, 100)
+
+
+def test_the_estimate_of_a_fast_stream_is_what_the_worker_saw_in_the_last_two_seconds(
+    own: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.send(hard(60, own.clock.now))
+    own.evaluate()
+    own.send(hard(40, own.clock.now))
+    monkeypatch.setattr(Pace, "is_fast", lambda *_: True)
+
+    own.clock.now += 2 * SECOND
+    soon = n_of(own, NAMES[0])
+    own.clock.now += SECOND
+
+    assert (soon, n_of(own, NAMES[0])) == (60, 100)
 
 
 def test_an_estimate_that_nothing_was_added_to_is_the_stored_one(own: Story) -> None:

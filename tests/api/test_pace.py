@@ -1,0 +1,44 @@
+import pytest
+
+from app.api.pace import MANY_BATCHES, Pace
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+def beat(found: Pace, times: int, model: int = 1) -> None:
+    for _ in range(times):
+        found.beat(model)
+
+
+def test_a_stream_is_fast_once_many_batches_came_in_a_second(clock: list[float]) -> None:
+    found = Pace()
+    beat(found, MANY_BATCHES - 1)
+    few = found.is_fast(1)
+    beat(found, 1)
+
+    assert (few, found.is_fast(1), found.is_fast(2)) == (False, True, False)
+
+
+def test_it_stays_so_over_the_turn_of_a_second_and_no_longer(clock: list[float]) -> None:
+    found = Pace()
+    beat(found, MANY_BATCHES)
+    clock[0] = 101.0
+    beat(found, 1)
+    after_one = found.is_fast(1)
+    clock[0] = 102.0
+    beat(found, 1)
+
+    assert (after_one, found.is_fast(1)) == (True, False)
+
+
+def test_what_was_fast_long_ago_is_not(clock: list[float]) -> None:
+    found = Pace()
+    beat(found, MANY_BATCHES)
+    clock[0] = 102.5
+
+    assert not found.is_fast(1)
