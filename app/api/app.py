@@ -31,7 +31,7 @@ from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.deps import Services
 from app.api.gauges import Gauges
-from app.api.pace import Pace
+from app.api.pace import Answers, Pace
 from app.api.request_id import identified
 from app.api.timing import timed
 from app.config import Settings
@@ -123,6 +123,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         gate=Gate(database, settings),
         gauges=Gauges(database, settings),
         pace=Pace(),
+        answers=Answers(),
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -13,7 +13,7 @@ from app.api import bodies
 from app.api.auth import Gate
 from app.api.calibrations import Calibrations
 from app.api.gauges import Gauges
-from app.api.pace import Pace
+from app.api.pace import Answers, Pace
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -37,6 +37,7 @@ class Services:
     gate: Gate
     gauges: Gauges
     pace: Pace
+    answers: Answers
 
 
 def services(request: Request) -> Services:

@@ -119,7 +119,7 @@ async def _count(request: Request, own: Services, watched: Watched, batch: Batch
     except InvalidInput:
         metrics.REJECTED.labels(watched.model.name, "refused").inc(batch.size)
         raise
-    own.pace.beat(watched.model.id)
+    own.pace.beat(watched.model.name)
     _measure(receipt, reduced)
     return _answer(receipt, reduced.flaws)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.api import batches as incoming
 from app.api import deps, predictions
-from app.api.pace import Pace
+from app.api.pace import Answers, Pace
 from app.domain.window import pane_start
 from app.evaluate.due import Worker
 from app.evaluate.look import ADAPTIVE_REACH
@@ -408,11 +408,29 @@ def test_the_estimate_of_a_fast_stream_is_what_the_worker_saw_in_the_last_two_se
     own.send(hard(40, own.clock.now))
     monkeypatch.setattr(Pace, "is_fast", lambda *_: True)
 
+    monkeypatch.setattr(Answers, "get", lambda *_: None)
+
     own.clock.now += 2 * SECOND
     soon = n_of(own, NAMES[0])
     own.clock.now += SECOND
 
     assert (soon, n_of(own, NAMES[0])) == (60, 100)
+
+
+def test_the_estimate_of_a_fast_stream_is_found_once_a_second(
+    own: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.send(hard(60, own.clock.now))
+    monkeypatch.setattr(Pace, "is_fast", lambda *_: True)
+    first = own.get("estimate")
+    own.send(hard(40, own.clock.now))
+
+    again = own.get("estimate")
+    other = own.get("estimate", window=NAMES[1])
+    monkeypatch.setattr("app.api.pace.REMEMBERED_SECONDS", -1)
+
+    assert again == first
+    assert (other["n"], own.get("estimate")["n"]) == (100, 100)
 
 
 def test_an_estimate_that_nothing_was_added_to_is_the_stored_one(own: Story) -> None:
