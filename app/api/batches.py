@@ -8,10 +8,9 @@ from anyio import CapacityLimiter, to_thread
 
 from app.api.bodies import Received
 from app.api.deps import now
-from app.ingest import json_format
+from app.ingest import formats, json_format
 from app.ingest.columns import Columns
 from app.ingest.fold import fold
-from app.ingest.formats import Parts
 from app.ingest.reduce import Reduced, Watched, reduce
 
 # Parsing more than this takes milliseconds, which other callers should not wait for.
@@ -67,22 +66,23 @@ class StreamedBatch:
     key = None
 
     def __init__(
-        self, body: Received, parse: Parts, version: str | None, most_rows: int, *, skip: bool
+        self, body: Received, media: str, version: str | None, most_rows: int, *, skip: bool
     ) -> None:
         self._body = body
-        self._parse = parse
+        self._parse = formats.IN_PARTS[media]
+        self._inline = body.is_small(formats.INLINE_BYTES[media])
         self._version = version
         self._most_rows = most_rows
         self._skip = skip
         self.size = 0
 
     async def fingerprint(self) -> bytes:
-        if self._body.is_small:
+        if self._inline:
             return self._body.fingerprint()
         return await to_thread.run_sync(self._body.fingerprint)
 
     async def reduced(self, watched: Watched) -> Reduced:
-        if self._body.is_small:
+        if self._inline:
             return self._fold(watched)
         return await to_thread.run_sync(self._fold, watched, limiter=STREAMS)
 

@@ -45,10 +45,9 @@ class Received:
         self._limit = limit
         self.size = size
 
-    @property
-    def is_small(self) -> bool:
-        """Whether it can be read without holding up others; who knows what is in a packed one?"""
-        return self._encoding == "identity" and self.size <= INLINE_BYTES
+    def is_small(self, most: int) -> bool:
+        """Whether there are at most so many bytes in it; who knows what is in a packed one?"""
+        return self._encoding == "identity" and self.size <= most
 
     def open(self) -> IO[bytes]:
         """What the client wrote: reading more than the limit raises."""

@@ -99,8 +99,8 @@ async def _counted(request: Request) -> bytes:
     await own.gate.admit(request, Scope.INGEST)
     skip = _skips(request.query_params.get("on_error", "refuse"))
     version = request.query_params.get("version")
-    parse = formats.in_parts(formats.media_type(request.headers.get("content-type")))
-    if parse is None:
+    media = formats.media_type(request.headers.get("content-type"))
+    if not formats.is_in_parts(media):
         content = await bodies.read(request, own.settings.max_body_bytes)
         watched = await own.directory.get(request.path_params["model"])
         columns = await parsed(content, watched.model.labels, skip=skip)
@@ -108,7 +108,7 @@ async def _counted(request: Request) -> bytes:
         return await _count(request, own, watched, batch)
     async with bodies.received(request, own.settings.max_stream_bytes) as body:
         watched = await own.directory.get(request.path_params["model"])
-        streamed = StreamedBatch(body, parse, version, own.settings.max_stream_rows, skip=skip)
+        streamed = StreamedBatch(body, media, version, own.settings.max_stream_rows, skip=skip)
         return await _count(request, own, watched, streamed)
 
 

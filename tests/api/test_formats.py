@@ -77,7 +77,7 @@ def test_a_body_that_is_large_goes_through_a_file(
     fraud: TestClient, media: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiving, "MEMORY_BYTES", 100)
-    monkeypatch.setattr(receiving, "INLINE_BYTES", 50)
+    monkeypatch.setattr(formats, "INLINE_BYTES", dict.fromkeys(formats.INLINE_BYTES, 50))
     body = dict(WAYS.values())[media](SOME * 200)
     packed = gzip.compress(body, 0) if encoding == "gzip" else body
 

@@ -40,9 +40,7 @@ predictions = st.builds(
 
 
 def parts_of(media: str, content: bytes, *, skip: bool = False) -> Iterator[Columns]:
-    parse = formats.in_parts(media)
-    assert parse is not None
-    return parse(io.BytesIO(content), LABELS, skip=skip, most_rows=MOST_ROWS)
+    return formats.IN_PARTS[media](io.BytesIO(content), LABELS, skip=skip, most_rows=MOST_ROWS)
 
 
 def by(media: str, content: bytes, *, skip: bool = False) -> Reduced:
