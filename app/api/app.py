@@ -1,5 +1,6 @@
 """The application: what is served where, and what lives as long as it does."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,7 @@ from app.api import (
     predictions,
     problems,
     references,
+    timing,
     webhooks,
 )
 from app.api.auth import Gate
@@ -33,7 +35,6 @@ from app.api.deps import Services
 from app.api.gauges import Gauges
 from app.api.pace import Answers, Pace
 from app.api.request_id import identified
-from app.api.timing import timed
 from app.config import Settings
 from app.evaluate.look import Evaluator
 from app.ingest.directory import Directory
@@ -68,12 +69,15 @@ class Service(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        with timed(scope):
+        began = time.perf_counter()
+        try:
             send = identified(scope, send)
             # Never taken back: a request has a task to itself, and the variable ends with it.
             logs.request.set(scope)
             if not await predictions.serve(self, scope, receive, send):
                 await self._serve(scope, receive, send)
+        finally:
+            timing.count(scope, began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
