@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, exists, insert, select
+from sqlalchemy import Connection, bindparam, exists, insert, select
 
 from app.domain.watch import Part, merged
 from app.stats.moments import Counts, Sums
-from app.storage.db import binary_rows
+from app.storage.db import binary_rows, run, written
 from app.storage.panes import PaneKey
 from app.storage.tables import arrival
 
@@ -77,7 +77,14 @@ def note(
         rows = [
             {**row, "trace": traces.get(key)} for (key, _), row in zip(pairs, rows, strict=True)
         ]
-    conn.execute(insert(arrival), rows)
+    run(conn, _NOTE_TRACED if traces else _NOTE, *rows)
+
+
+_COLUMNS = (*PaneKey._fields, *Increase._fields, "arrived_at")
+_NOTE = written(insert(arrival).inline().values({name: bindparam(name) for name in _COLUMNS}))
+_NOTE_TRACED = written(
+    insert(arrival).inline().values({name: bindparam(name) for name in (*_COLUMNS, "trace")})
+)
 
 
 # In the order of event time, so that a backlog is worked off oldest first.

@@ -1,13 +1,14 @@
 """The engine, and the one way to open a transaction."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from sqlalchemy import ClauseElement, Engine, TextClause, create_engine, event, text
 from sqlalchemy import Connection as Connection
-from sqlalchemy import Engine, TextClause, create_engine, event, text
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -99,6 +100,26 @@ def binary_rows(conn: Connection, query: str, parameters: Sequence[Any]) -> list
     with connection.cursor(binary=True) as cursor:
         rows: list[tuple[Any, ...]] = cursor.execute(query, parameters).fetchall()
     return rows
+
+
+def written(statement: ClauseElement) -> str:
+    """A statement as psycopg takes it.
+
+    For those that run many times a second: SQLAlchemy takes longer to find out again what it has
+    made of a statement than PostgreSQL takes to run it.
+    """
+    dialect: Any = psycopg_dialect.dialect
+    return str(statement.compile(dialect=dialect()))
+
+
+def run(conn: Connection, query: str, *rows: Mapping[str, Any]) -> None:
+    """Run a statement of psycopg's own that returns nothing, once for each row."""
+    connection: Any = conn.connection
+    with connection.cursor() as cursor:
+        if len(rows) == 1:
+            cursor.execute(query, rows[0])
+        else:
+            cursor.executemany(query, rows)
 
 
 # Whoever waits for a lock that nobody else can share keeps out all who come after him. So he waits

@@ -13,6 +13,7 @@ from app.domain.model import AlarmPolicy, Model, ModelSettings
 from app.domain.window import Window, WindowKind
 from app.errors import Conflict, NotFound, Outdated
 from app.storage import tables
+from app.storage.db import binary_rows
 
 model = tables.model
 reference = tables.reference
@@ -129,16 +130,16 @@ class Held:
     due: bool
 
 
-_HOLD = text(
-    "SELECT id, revision, coalesce(due_at <= :soon, false) AS due FROM model"
-    " WHERE id = ANY(:ids) ORDER BY id FOR KEY SHARE"
+_HOLD = (
+    "SELECT id, revision, coalesce(due_at <= %s, false) FROM model"
+    " WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 )
 
 
 def hold(conn: Connection, ids: Iterable[int], now: datetime) -> dict[int, Held]:
     """Keep these models from being forgotten until the transaction ends; those that exist."""
-    rows = conn.execute(_HOLD, {"ids": sorted(set(ids)), "soon": now + AT_MOST_EVERY})
-    return {row.id: Held(row.revision, row.due) for row in rows}
+    rows = binary_rows(conn, _HOLD, (now + AT_MOST_EVERY, sorted(set(ids))))
+    return {id: Held(revision, due) for id, revision, due in rows}
 
 
 _MARK_DUE = text(

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Table,
     any_,
+    bindparam,
     delete,
     func,
     literal,
@@ -26,7 +27,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.stats import moments
 from app.stats.moments import Sums
-from app.storage.db import binary_rows
+from app.storage.db import binary_rows, run, written
 from app.storage.tables import pane, rollup
 
 Kind = Literal["hard", "soft"]
@@ -64,11 +65,11 @@ def add(conn: Connection, sums: Mapping[PaneKey, Sums], shard: int, now: datetim
     # unsorted, they can deadlock.
     keys = sorted(sums, key=lambda key: (key.kind, key))
     for kind, some in groupby(keys, lambda key: key.kind):
-        rows = [
-            {**key._asdict(), "shard": shard, "updated_at": now, **_values(sums[key])}
-            for key in some
-        ]
-        conn.execute(_UPSERT[kind], rows)
+        run(conn, _UPSERT[kind], *(_row(key, shard, now, sums[key]) for key in some))
+
+
+def _row(key: PaneKey, shard: int, now: datetime, part: Sums) -> dict[str, Any]:
+    return {**key._asdict(), "shard": shard, "updated_at": now, **_values(part)}
 
 
 class OwnPane(NamedTuple):
@@ -334,9 +335,9 @@ def _sums(row: Row[Any]) -> Sums:
     return Sums(row.counts, soft)
 
 
-def _upsert(columns: Sequence[str]) -> Any:
+def _upsert(columns: Sequence[str]) -> str:
     """Add to the row that is there, or be the first."""
-    new = insert(pane)
+    new = insert(pane).values({name: bindparam(name) for name in (*_KEY, *columns, "updated_at")})
     added = {name: func.add_arrays(pane.c[name], new.excluded[name]) for name in columns}
     if "codes" in added:
         was, more = pane.c, new.excluded
@@ -344,13 +345,14 @@ def _upsert(columns: Sequence[str]) -> Any:
         added["code_counts"] = func.merged_code_counts(
             was.codes, was.code_counts, more.codes, more.code_counts
         )
-    return new.on_conflict_do_update(
-        index_elements=[pane.c.model_id, pane.c.version, pane.c.start, pane.c.kind, pane.c.shard],
-        set_={**added, "updated_at": new.excluded.updated_at},
+    upsert = new.on_conflict_do_update(
+        index_elements=_KEY, set_={**added, "updated_at": new.excluded.updated_at}
     )
+    return written(upsert)
 
 
-_UPSERT: dict[Kind, Any] = {
+_KEY = ("model_id", "version", "start", "kind", "shard")
+_UPSERT: dict[Kind, str] = {
     "hard": _upsert(["counts"]),
     "soft": _upsert(["counts", "prob", "outer", "cells", "codes", "code_counts", "score"]),
 }

@@ -10,15 +10,17 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-_NOTE = text(
-    "INSERT INTO writer (id, number, noted_at) VALUES (:id, :number, :now)"
+from app.storage.db import run
+
+_NOTE = (
+    "INSERT INTO writer (id, number, noted_at) VALUES (%(id)s, %(number)s, %(now)s)"
     " ON CONFLICT (id) DO UPDATE SET number = excluded.number, noted_at = excluded.noted_at"
 )
 
 
 def note(conn: Connection, writer: UUID, number: int, now: datetime) -> None:
     """Say in a transaction which one of the writer's it is."""
-    conn.execute(_NOTE, {"id": writer, "number": number, "now": now})
+    run(conn, _NOTE, {"id": writer, "number": number, "now": now})
 
 
 # Locking the row waits for a transaction that is still under way: its session may have outlived

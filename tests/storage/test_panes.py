@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy.exc import IntegrityError
+from psycopg.errors import CheckViolation
 
 from app.stats import moments
 from app.stats.moments import SoftSums, Sums
@@ -147,7 +147,7 @@ def test_models_are_kept_apart(conn: Connection) -> None:
 def test_sums_of_another_number_of_labels_do_not_add_up(conn: Connection) -> None:
     add(conn, {key(): hard(1, 2, 3)})
 
-    with pytest.raises(IntegrityError, match="pane_counts_check"):
+    with pytest.raises(CheckViolation, match="pane_counts_check"):
         add(conn, {key(): hard(1, 2)})
 
 
