@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
@@ -252,5 +252,5 @@ def _answer(receipt: Receipt, flaws: Sequence[Flaw]) -> bytes:
     )
     if flaws:
         shown = [FlawOfRecord(flaw.detail, flaw.pointer) for flaw in flaws]
-        recorded = msgspec.structs.replace(recorded, errors=shown)
+        recorded = replace(recorded, errors=shown)
     return _encoder.encode(recorded)

@@ -1,8 +1,9 @@
 """A batch that comes in parts, reduced part by part: what is held is the sums, not the records."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from app.errors import Flaw
 from app.ingest.columns import Columns

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import IO, Any, Literal, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from app.errors import InvalidInput, Malformed
 from app.ingest import json_format

@@ -5,8 +5,11 @@ What sources say of whole panes shares it.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.domain.model import Model
 from app.ingest import contributions
@@ -24,8 +27,7 @@ from app.storage.partitions import Partition
 from app.storage.predictions import KeptPredictions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Submission:
+class Submission(Struct, frozen=True, eq=False):
     """A batch on its way to the database; without a `key` a repeat cannot be told."""
 
     reduced: Reduced
@@ -54,8 +56,7 @@ class Submission:
 Entry = Submission | Contributions
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What was counted: now or, for a duplicate, the first time."""
 
     version: str

@@ -11,10 +11,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct
 
 from app import metrics, tracing
 from app.errors import Unavailable
@@ -28,6 +29,11 @@ log = logger(__name__)
 
 # A transaction of more batches gains nothing, and makes its first request wait.
 MAX_GROUP = 512
+# A transaction begins when so many turns of the event loop have brought no further request: one in
+# which nothing is read, and one in which what was read before is reduced.
+QUIET_TURNS = 2
+# Requests may come in without end, and the first should not wait for that.
+LONGEST_GATHERING_SECONDS = 0.005
 # Writers that share a pane's row wait for each other; eight rows were seen to be enough for
 # sixteen writers.
 SHARDS = 8
@@ -45,8 +51,7 @@ class OutcomeUnknown(Unavailable):
     """The database went away during the commit and did not come back in time to be asked."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(Struct, frozen=True, eq=False):
     entry: Entry
     future: "asyncio.Future[Outcome]"
     nbytes: int
@@ -124,10 +129,21 @@ class Recorder:
         return pending >= self._capacity or too_large
 
     def _flush_soon(self) -> None:
-        # Not at once: the other requests that this turn of the event loop reads come along.
         if not self._flush_is_due and not self._in_transaction:
             self._flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._flush_when_quiet, loop, loop.time() + LONGEST_GATHERING_SECONDS)
+
+    def _flush_when_quiet(
+        self, loop: asyncio.AbstractEventLoop, deadline: float, seen: int = 0, quiet: int = 0
+    ) -> None:
+        """Flush once the event loop has no more requests to read."""
+        waiting = len(self._waiting)
+        quiet = 0 if waiting > seen else quiet + 1
+        if quiet == QUIET_TURNS or waiting >= MAX_GROUP or loop.time() >= deadline:
+            self._flush()
+        else:
+            loop.call_soon(self._flush_when_quiet, loop, deadline, waiting, quiet)
 
     def _flush(self) -> None:
         """Hand whoever is waiting to the writer."""

@@ -5,13 +5,15 @@ for the first few that are wrong.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, compress, repeat
 from operator import is_not
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.domain.model import Model
@@ -20,6 +22,7 @@ from app.errors import Conflict, Flaw, InvalidInput
 from app.ingest.columns import NO_TIME, Coded, Columns, Matrix
 from app.stats import moments
 from app.stats.moments import Bools, Counts, Floats, Sums
+from app.stats.ranking import Ranks, ranks
 from app.storage.panes import Kind, PaneKey
 from app.storage.predictions import KeptPredictions
 
@@ -44,8 +47,7 @@ class Watched:
         return cls(model, by_name | {i: i for i in range(model.k)})
 
 
-@dataclass(frozen=True, slots=True)
-class Reduced:
+class Reduced(Struct, frozen=True, eq=False):
     """A batch as it will be stored: sums per pane, and what to answer."""
 
     model: Model
@@ -75,12 +77,12 @@ class Reduced:
 class Records:
     """The records of a batch as arrays.
 
-    Where `has_row` is False, `rows` says nothing, and neither do `ranks`, their first two labels.
+    Where `has_row` is False, `rows` says nothing, and neither do `ranks`.
     """
 
     predicted: Counts
     rows: Floats | None
-    ranks: tuple[Counts, Counts] | None
+    ranks: Ranks | None
     has_row: Bools
     times: Times
 
@@ -115,22 +117,38 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
 def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime) -> Reduced | None:
     """The short way for the most common batch: labels that just came in, none of them bad."""
     model = watched.model
-    if columns.predicted is None or (model.settings.keep_ids and columns.ids is not None):
+    if not columns.size or columns.predicted is None:
         return None
-    found = _occurrences(columns.predicted)
-    if not found or not found.keys() <= watched.index.keys():
+    if model.settings.keep_ids and columns.ids is not None:
         return None
-    counts = np.zeros(model.k, dtype=np.int64)
-    for label, count in found.items():
-        counts[watched.index[label]] += count
+    counts = _counts(columns.predicted, watched)
+    if counts is None:
+        return None
     key = PaneKey(model.id, version, pane_start(now, model.settings.pane), "hard")
     return Reduced(model, version, {key: Sums(counts)}, columns.size)
 
 
-def _occurrences(
-    predicted: Sequence[str | int | None] | Coded,
-) -> Mapping[str | int | None, int]:
-    return predicted.occurrences() if isinstance(predicted, Coded) else Counter(predicted)
+def _counts(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> Counts | None:
+    """How often each label is named; None if some record names none, or one that nobody knows."""
+    if not isinstance(predicted, Coded):
+        return _added_up(Counter(predicted).items(), watched)
+    tally = predicted.tally()
+    if tally[0]:
+        return None
+    if predicted.values is watched.model.labels:
+        return tally[1:]
+    return _added_up(zip(predicted.values, tally[1:].tolist(), strict=True), watched)
+
+
+def _added_up(counted: Iterable[tuple[str | int | None, int]], watched: Watched) -> Counts | None:
+    counts = np.zeros(watched.model.k, dtype=np.int64)
+    for label, count in counted:
+        place = watched.index.get(label)
+        if place is not None:
+            counts[place] += count
+        elif count:
+            return None
+    return counts
 
 
 def chosen_version(named: str | None, model: Model, pointer: str = "#/version") -> str:
@@ -151,12 +169,12 @@ def chosen_version(named: str | None, model: Model, pointer: str = "#/version") 
 def records_of(columns: Columns, watched: Watched, now: datetime) -> tuple[Records, Bools]:
     """All records, and which of them are fit to be counted."""
     rows, has_row, good = _rows(columns, watched.model.k)
-    ranks = None if rows is None else moments.first_two(rows)
-    predicted = _predicted(columns, watched, ranks and ranks[0], has_row)
+    found = None if rows is None else ranks(rows)
+    predicted = _predicted(columns, watched, found and found.first, has_row)
     times = _times(columns, now)
     good &= (predicted >= 0) & (times <= _micros(now + FUTURE_TOLERANCE))
     good[list(columns.flaws)] = False
-    return Records(predicted, rows, ranks, has_row, times), good
+    return Records(predicted, rows, found, has_row, times), good
 
 
 def _rows(columns: Columns, k: int) -> tuple[Floats | None, Bools, Bools]:
@@ -224,10 +242,10 @@ def _panes(
     """The sums of the counted records, by pane; those with and without softmax rows apart."""
     for kind, chosen in _kinds(records, counted):
         rows = None if kind == "hard" or records.rows is None else records.rows[chosen]
-        ranks = records.ranks and (records.ranks[0][chosen], records.ranks[1][chosen])
+        ranked = records.ranks and records.ranks.of(chosen)
         slots, group = _slots(records.times[chosen], model.settings.pane // MICROSECOND)
         predicted = records.predicted[chosen]
-        parts = moments.sums_by_group(model.k, predicted, rows, group, len(slots), ranks)
+        parts = moments.sums_by_group(model.k, predicted, rows, group, len(slots), ranked)
         for slot, part in zip(slots, parts, strict=True):
             start = EPOCH + slot * model.settings.pane
             yield PaneKey(model.id, version, start, kind), part

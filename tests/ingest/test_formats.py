@@ -30,12 +30,17 @@ MOST_ROWS = 100_000
 rows = st.permutations([0.7, 0.2, 0.1]).map(tuple) | st.sampled_from(
     [(1.0, 0.0, 0.0), (0.3334, 0.3333, 0.3333), (0.1 + 1e-7, 0.2, 0.7)]
 )
+ids = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"),
+    min_size=1,
+    max_size=json_format.MOST_CHARACTERS,
+)
 predictions = st.builds(
     Prediction,
     predicted=st.sampled_from(LABELS),
     probabilities=st.none() | rows,
     timestamp=st.none() | st.integers(0, 90_000).map(lambda ago: NOW - timedelta(seconds=ago)),
-    id=st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1),
+    id=st.none() | ids,
 ) | st.builds(Prediction, probabilities=rows)
 
 

@@ -17,6 +17,7 @@ from app import tracing
 from app.config import Settings
 from app.domain.model import Model
 from app.errors import Unavailable
+from app.ingest import recorder
 from app.ingest.contributions import Contribution, Contributions, Fate, Settled
 from app.ingest.record import KeyReused, Outcome, Receipt, Stale, Submission, record
 from app.ingest.recorder import OutcomeUnknown, Recorder
@@ -120,6 +121,60 @@ def test_requests_that_come_together_share_a_commit(watching: Watching, model: M
     assert watching.commits == 3
 
 
+async def later(recorder: Recorder, one: Submission, turns: int) -> Outcome:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return await recorder.record(one)
+
+
+@pytest.mark.parametrize(("quiet_turns", "transactions"), [(recorder.QUIET_TURNS, 1), (1, 5)])
+def test_requests_that_the_next_turns_of_the_event_loop_bring_come_along(
+    database: Database,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet_turns: int,
+    transactions: int,
+) -> None:
+    monkeypatch.setattr(recorder, "QUIET_TURNS", quiet_turns)
+    groups: list[int] = []
+
+    class Noting(Recorder):
+        def _settle(self, group: Any, *, first_try: bool = True) -> list[Any]:
+            groups.append(len(group))
+            return super()._settle(group, first_try=first_try)
+
+    async def send(own: Recorder) -> list[Outcome]:
+        # What a turn reads is reduced in the next one: every second turn brings a request.
+        sending = (later(own, submission(model), 2 * number) for number in range(5))
+        return await asyncio.gather(*sending)
+
+    outcomes = run(Noting(database, clock=lambda: NOW), send)
+
+    assert outcomes == [Receipt(VERSION, 1, 0, 0)] * 5
+    assert sum(groups) == 5
+    # With one turn of quiet, whoever comes while the first is committed is in the second.
+    assert (len(groups) == 1) == (transactions == 1)
+
+
+def test_the_first_request_does_not_wait_for_requests_without_end(
+    database: Database, model: Model
+) -> None:
+    async def send(own: Recorder) -> Outcome:
+        first = asyncio.ensure_future(own.record(submission(model)))
+        others = []
+        # A turn each, and no turn without one.
+        while not first.done():
+            others.append(asyncio.ensure_future(own.record(submission(model))))
+            await asyncio.sleep(0)
+        await asyncio.gather(*others)
+        return await first
+
+    patient = recorder_of(database, capacity=1_000_000)
+    outcome = run(patient, lambda own: asyncio.wait_for(send(own), timeout=20))
+
+    assert outcome == Receipt(VERSION, 1, 0, 0)
+
+
 def test_a_key_counts_once_even_within_one_transaction(database: Database, model: Model) -> None:
     batches = [submission(model, 1, 0, 0, key="a") for _ in range(3)]
 
@@ -185,7 +240,8 @@ def test_a_commit_is_of_the_trace_of_its_last_batch_and_linked_to_the_others(
     database: Database, model: Model, traced: bool
 ) -> None:
     traces = [f"00-{number:032x}-{number:016x}-01" if traced else None for number in (1, 2, 3)]
-    batches = [replace(submission(model), trace=trace) for trace in [*traces, None]]
+    reduced = submission(model).reduced
+    batches = [Submission(reduced, trace=trace) for trace in [*traces, None]]
 
     with Collector() as collector:
         tracing.start(Settings(otlp_endpoint=collector.url), "api")

@@ -1,0 +1,80 @@
+"""Knowing the labels makes parsing quicker, and makes no other difference."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.model import MAX_LABELS
+from app.errors import InvalidInput
+from app.ingest import json_format
+from app.ingest.columns import Coded
+from app.ingest.reduce import Reduced, Watched, reduce
+from tests.factories import NOW, model
+
+# Among them what means something to Python's enumerations, or is a letter itself.
+LABELS = ("mro", "_value_", "name", "\x01", "\x00", "ü", "🙂", '"', "\\", " ", "a" * 200)
+names = st.sampled_from(LABELS)
+
+
+def counted(body: dict[str, Any], labels: tuple[str, ...], *, known: bool) -> Reduced:
+    content = json.dumps(body).encode()
+    watched = Watched.of(model(labels=labels))
+    own = watched.model.labels if known else ()
+    return reduce(json_format.parse(content, own, skip=False), watched, NOW)
+
+
+def counts(reduced: Reduced) -> list[list[int]]:
+    return [sums.counts.tolist() for sums in reduced.panes.values()]
+
+
+@given(st.lists(names | st.integers(0, len(LABELS) - 1), max_size=30) | st.lists(names))
+def test_the_counts_are_the_same_whether_or_not_the_labels_are_known(predicted: list[Any]) -> None:
+    known = counted({"predicted": predicted}, LABELS, known=True)
+
+    assert counts(known) == counts(counted({"predicted": predicted}, LABELS, known=False))
+    assert known.accepted == len(predicted)
+
+
+@given(st.lists(st.tuples(names, st.integers(0, 10_000)), min_size=1, max_size=30))
+def test_so_are_those_of_predictions_that_have_their_times(some: list[tuple[str, int]]) -> None:
+    body = {
+        "predicted": [label for label, _ in some],
+        "timestamps": [(NOW - timedelta(seconds=ago)).isoformat() for _, ago in some],
+    }
+
+    known, unknown = (counted(body, LABELS, known=known) for known in (True, False))
+
+    assert known.panes.keys() == unknown.panes.keys()
+    assert counts(known) == counts(unknown)
+
+
+def test_as_many_labels_as_a_model_may_have_are_told_apart() -> None:
+    labels = tuple(f"label-{i}" for i in range(MAX_LABELS))
+    body = {"predicted": [label for i, label in enumerate(labels) for _ in range(i % 3)]}
+
+    (found,) = counts(counted(body, labels, known=True))
+
+    assert found == [i % 3 for i in range(MAX_LABELS)]
+
+
+def test_names_that_are_known_do_not_become_strings() -> None:
+    columns = json_format.parse(b'{"predicted": ["b", "a", "b"]}', ("a", "b"), skip=False)
+
+    assert isinstance(columns.predicted, Coded)
+    np.testing.assert_array_equal(columns.predicted.codes, [1, 0, 1])
+    assert [columns.predicted[place] for place in range(3)] == ["b", "a", "b"]
+
+
+@pytest.mark.parametrize("predicted", [["legit", "nobody"], ["legit", 3], ["legit", None]])
+def test_a_label_that_nobody_knows_is_named_either_way(predicted: list[Any]) -> None:
+    for known in (True, False):
+        with pytest.raises(InvalidInput) as raised:
+            counted({"predicted": predicted}, ("legit", "fraud", "abuse"), known=known)
+
+        (flaw,) = raised.value.flaws
+        assert flaw.pointer == "#/predicted/1"
