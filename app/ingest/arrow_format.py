@@ -296,6 +296,11 @@ def _positions(column: Any, k: int) -> Coded:
 
 def _rows(column: Any, k: int) -> Matrix | list[list[float] | None]:
     """As a matrix; as lists, for what is to be said about them, if some row has not `k` entries."""
+    if not column.null_count and pa.types.is_fixed_size_list(column.type):
+        if column.type.list_size == k:
+            given = np.ones(len(column), dtype=bool)
+            values = column.values.slice(column.offset * k, len(column) * k)
+            return Matrix(_floats(values).reshape(-1, k), given)
     given = column.is_valid().to_numpy(zero_copy_only=False)
     begins, lengths = _extents(column)
     if (lengths[given] != k).any():

@@ -7,20 +7,18 @@ from msgspec.structs import replace
 
 from app.errors import Flaw
 from app.ingest.columns import Columns
-from app.ingest.reduce import SHOWN_FLAWS, Reduced, Watched, reduce, refusal
+from app.ingest.reduce import SHOWN_FLAWS, Reduced, Watched, chosen_version, reduce, refusal
 from app.stats import moments
 from app.stats.moments import Sums
 from app.storage.panes import PaneKey
 from app.storage.predictions import KeptPredictions, joined
-
-NOTHING = Columns(size=0, predicted=())
 
 
 def fold(
     parts: Iterable[Columns], watched: Watched, version: str | None, now: datetime, *, skip: bool
 ) -> Reduced:
     """The sums of all parts. A bad record refuses all of them, or with `skip` only itself."""
-    folded = reduce(replace(NOTHING, version=version), watched, now)
+    folded = Reduced(watched.model, chosen_version(version, watched.model), {}, accepted=0)
     panes: dict[PaneKey, Sums] = {}
     kept: list[KeptPredictions] = []
     flaws: list[Flaw] = []

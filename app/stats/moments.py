@@ -31,6 +31,8 @@ CODE_BINS = len(CODE_EDGES) + 1
 # costs k(k+1)/2 numbers a pane, and its use (soft covariances) can fall back on the diagonal.
 FULL_OUTER_LABELS = 64
 
+BLOCK_ROWS = 4096
+
 NEGATIVE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
 # So that both ends of the tolerance are within it, whatever adding up does to the last digit.
@@ -90,16 +92,25 @@ def normalised(rows: Floats) -> tuple[Floats, Bools]:
     """
     # By column: sums and extremes of short rows are ten times as fast across long columns, and one
     # large array that is changed in place costs less than several that are made.
-    columns = np.array(rows.T, order="C")
+    columns = _columns(rows)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         total = columns.sum(axis=0)
-        least = columns.min(axis=0)
-        good = (np.abs(total - 1.0) <= SUM_TOLERANCE + ROUNDING) & (least >= -NEGATIVE_TOLERANCE)
-        if not (least >= 0).all():
+        good = np.abs(total - 1.0) <= SUM_TOLERANCE + ROUNDING
+        # Mostly there is nothing below zero anywhere, and no NaN.
+        if not columns.min(initial=0.0) >= 0:
+            good &= columns.min(axis=0) >= -NEGATIVE_TOLERANCE
             np.maximum(columns, 0.0, out=columns)
             total = columns.sum(axis=0)
         columns /= total
     return columns.T, good
+
+
+def _columns(rows: Floats) -> Floats:
+    """A copy by column, a block at a time: so what is read stays in the caches until it is used."""
+    columns = np.empty(rows.shape[::-1])
+    for begin in range(0, len(rows), BLOCK_ROWS):
+        columns[:, begin : begin + BLOCK_ROWS] = rows[begin : begin + BLOCK_ROWS].T
+    return columns
 
 
 def argmax(rows: Floats) -> Counts:
@@ -107,14 +118,20 @@ def argmax(rows: Floats) -> Counts:
     return ranks(rows).first
 
 
-def sums(k: int, predicted: Counts, rows: Floats | None = None) -> Sums:
+def sums(
+    k: int, predicted: Counts, rows: Floats | None = None, ranked: Ranks | None = None
+) -> Sums:
     """The sums of one set of predictions over `k` labels.
+
+    `ranked` are the ranks of the rows, where somebody has found them already.
 
     >>> sums(3, np.array([0, 2, 2])).counts.tolist()
     [1, 0, 2]
     """
     counts = np.bincount(predicted, minlength=k)
-    return Sums(counts, None if rows is None else _soft_sums(k, predicted, rows, ranks(rows)))
+    if rows is None:
+        return Sums(counts)
+    return Sums(counts, _soft_sums(k, predicted, rows, ranked or ranks(rows)))
 
 
 def sums_by_group(
@@ -127,15 +144,14 @@ def sums_by_group(
 ) -> list[Sums]:
     """One `Sums` for each of `groups` groups; `group[i]` says where prediction `i` belongs.
 
-    Panes are groups of a batch by time; a reference is a sample grouped by true label. `ranked` are
-    the ranks of the rows, where somebody has found them already.
+    Panes are groups of a batch by time; a reference is a sample grouped by true label.
     """
+    if groups == 1:
+        return [sums(k, predicted, rows, ranked)]
     counts = np.bincount(group * k + predicted, minlength=groups * k).reshape(groups, k)
     if rows is None:
         return [Sums(row) for row in counts]
     ranked = ranked or ranks(rows)
-    if groups == 1:
-        return [Sums(counts[0], _soft_sums(k, predicted, rows, ranked))]
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group, minlength=groups))
     return [
@@ -262,13 +278,22 @@ def _tally(k: int, ranked: Ranks) -> tuple[Counts, Counts, Counts]:
     cell = first * CONFIDENCE_BINS + _bins(CONFIDENCE_EDGES, score)
     cells = np.bincount(cell, minlength=k * CONFIDENCE_BINS)
     code = encode(k, first, second, _bins(CODE_EDGES, score))
-    if k * k * CODE_BINS > len(code):
-        codes, code_counts = np.unique(code, return_counts=True)
-        return cells, codes, code_counts.astype(np.int64)
-    # Counting all there could be is quicker than sorting those that are there.
-    tally = np.bincount(code)
-    codes = np.flatnonzero(tally)
-    return cells, codes, tally[codes]
+    return cells, *_counted(code, np.ones(len(code), dtype=np.int64))
+
+
+def _counted(codes: Counts, counts: Counts) -> tuple[Counts, Counts]:
+    """The codes that occur, sorted, and the sum of the counts of each."""
+    most = int(codes.max(initial=-1)) + 1
+    if most > len(codes):
+        found, place = np.unique(codes, return_inverse=True)
+        sums = np.zeros(len(found), dtype=np.int64)
+        np.add.at(sums, place, counts)
+        return found, sums
+    # To count all that there could be is quicker than to sort those that there are.
+    sums = np.zeros(most, dtype=np.int64)
+    np.add.at(sums, codes, counts)
+    found = np.flatnonzero(sums)
+    return found, sums[found]
 
 
 def _bins(edges: Floats, score: Floats) -> NDArray[np.uint8]:
@@ -302,9 +327,10 @@ def _triangle(k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _soft_total(parts: Sequence[SoftSums]) -> SoftSums:
-    codes, place = np.unique(np.concatenate([part.codes for part in parts]), return_inverse=True)
-    code_counts = np.zeros(len(codes), dtype=np.int64)
-    np.add.at(code_counts, place, np.concatenate([part.code_counts for part in parts]))
+    codes, code_counts = _counted(
+        np.concatenate([part.codes for part in parts]),
+        np.concatenate([part.code_counts for part in parts]),
+    )
     return SoftSums(
         prob=np.sum([part.prob for part in parts], axis=0),
         outer=np.sum([part.outer for part in parts], axis=0),

@@ -63,7 +63,7 @@ def by_column(rows: Floats) -> Ranks:
 
 def _position(k: int, weight: NDArray[np.uint8]) -> Counts:
     # Nothing is equal to a NaN, and nothing comes second to the only entry.
-    return np.minimum(k - weight.astype(np.int64), k - 1)
+    return np.minimum(k - weight, k - 1).astype(np.int64)
 
 
 def by_row(rows: Floats) -> Ranks:
