@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app import __version__, logs, serve
+from app import __version__, allocator, logs, serve
 from app.config import BadSettings, Settings
 from app.demo import run as demo
 from app.demo.run import DemoError
@@ -176,6 +176,7 @@ def _doctor(given: dict[str, Any], options: argparse.Namespace) -> int:
 def _api(settings: Settings, _: argparse.Namespace) -> None:
     if settings.database_url is None:
         raise Refused("`api` needs SHIFTWATCH_DATABASE_URL; `serve` brings a PostgreSQL of its own")
+    allocator.settle()
     # Here, because the web framework and SciPy take most of a second to load, which the process
     # that looks after the others and the small commands can do without.
     from app.api import server
@@ -192,6 +193,7 @@ def _api(settings: Settings, _: argparse.Namespace) -> None:
 def _worker(settings: Settings, _: argparse.Namespace) -> None:
     if settings.database_url is None:
         raise Refused("`worker` needs SHIFTWATCH_DATABASE_URL; `serve` runs one of its own")
+    allocator.settle()
     from app import vitals, worker  # takes as long to load as the API
 
     database = Database(settings.database_url.get_secret_value(), settings.pool_size)

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +53,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request, to be repeated; with `keyed`, each time under a new Idempotency-Key."""
+    """One request, to be repeated; with `keyed`, each time under a new Idempotency-Key.
+
+    Our own loader asks `numbered`, where it is given, for the body of each request by its number.
+    """
 
     url: str
     body: bytes
     headers: dict[str, str]
     keyed: bool = False
     method: str = "POST"
+    numbered: Callable[[int], bytes] | None = None
 
 
 def fire(shot: Shot, connections: int, seconds: float, loader: str | None = None) -> Load:
@@ -200,11 +204,12 @@ def _requests(shot: Shot) -> Iterator[bytes]:
     where = urlsplit(shot.url)
     lines = [f"{shot.method} {where.path} HTTP/1.1", f"host: {where.netloc}"]
     lines += [f"{name}: {value}" for name, value in shot.headers.items()]
-    lines += [f"content-length: {len(shot.body)}"]
     run = time.time_ns()
     for number in itertools.count():
+        body = shot.body if shot.numbered is None else shot.numbered(number)
         own = [f"idempotency-key: {run}-{number}"] if shot.keyed else []
-        yield "\r\n".join([*lines, *own, "", ""]).encode() + shot.body
+        own += [f"content-length: {len(body)}"]
+        yield "\r\n".join([*lines, *own, "", ""]).encode() + body
 
 
 async def _answer(reader: asyncio.StreamReader) -> int:

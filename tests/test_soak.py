@@ -137,5 +137,6 @@ def test_the_seed_says_when_what_happens_and_every_kind_does() -> None:
 
     assert plan == books.schedule(1, 600.0, 40.0) != books.schedule(2, 600.0, 40.0)
     assert set(Counter(kind for _, kind in plan).values()) == {2, 3}
-    assert all(40.0 <= at <= 570.0 for at, _ in plan)
+    # Time enough for a lease to run out.
+    assert all(40.0 <= at <= 535.0 for at, _ in plan)
     assert all(after - before >= 30.0 for (before, _), (after, _) in pairwise(plan))

@@ -296,11 +296,9 @@ def _positions(column: Any, k: int) -> Coded:
 
 def _rows(column: Any, k: int) -> Matrix | list[list[float] | None]:
     """As a matrix; as lists, for what is to be said about them, if some row has not `k` entries."""
-    if not column.null_count and pa.types.is_fixed_size_list(column.type):
-        if column.type.list_size == k:
-            given = np.ones(len(column), dtype=bool)
-            values = column.values.slice(column.offset * k, len(column) * k)
-            return Matrix(_floats(values).reshape(-1, k), given)
+    if _is_dense(column, k):
+        values = column.values.slice(column.offset * k, len(column) * k)
+        return Matrix(_floats(values).reshape(-1, k), np.ones(len(column), dtype=bool))
     given = column.is_valid().to_numpy(zero_copy_only=False)
     begins, lengths = _extents(column)
     if (lengths[given] != k).any():
@@ -312,6 +310,12 @@ def _rows(column: Any, k: int) -> Matrix | list[list[float] | None]:
     matrix = np.full((len(column), k), np.nan)
     matrix[given] = _floats(column.values)[begins[given, None] + np.arange(k)]
     return Matrix(matrix, given)
+
+
+def _is_dense(column: Any, k: int) -> bool:
+    """Whether it is a matrix already, which most are."""
+    fixed = pa.types.is_fixed_size_list(column.type)
+    return fixed and column.type.list_size == k and not column.null_count
 
 
 def _numbers(row: Sequence[float | None]) -> list[float]:

@@ -24,11 +24,16 @@ class Kind(StrEnum):
     RECEIVER_AWAY = "receiver away"
 
 
+# A worker that is killed in the middle of an evaluation keeps its model from the others until its
+# lease runs out: whoever is to see that must look on for so long after the last fault.
+LEASE_SECONDS = 75.0
+
+
 def schedule(seed: int, seconds: float, every: float) -> list[tuple[float, Kind]]:
     """When to do what: each kind in turn, in an order of the seed's, with a quiet time around."""
     chance, deck = random.Random(seed), list[Kind]()
     found, at = [], every
-    while at <= seconds - every:
+    while at <= seconds - max(every, LEASE_SECONDS):
         if not deck:
             deck = chance.sample(list(Kind), k=len(Kind))
         found.append((at + chance.uniform(0.0, every / 4.0), deck.pop()))

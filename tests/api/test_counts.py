@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -495,3 +496,38 @@ def test_replicas_agree_on_the_highest_sequence(database: Database) -> None:
 
         assert errors == []
         assert counted(replicas[0]) == [[10 * last % 7, last, 0]] * 2
+
+
+def test_the_query_of_the_page_for_duckdb_says_what_the_same_predictions_say(
+    client: TestClient,
+) -> None:
+    begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
+    rng = np.random.default_rng(SEED)
+    for name in ("rows", "sums"):
+        register(client, name)
+    # Of the hour before and of the hour after, too, which are not asked for.
+    times = [begin + timedelta(seconds=int(at)) for at in rng.integers(-600, 4_200, size=500)]
+    labels = [LABELS[one] for one in rng.integers(len(LABELS), size=500)]
+    own = [i for i, at in enumerate(times) if begin <= at < begin + timedelta(hours=1)]
+    client.post(
+        "/v1/models/rows/predictions",
+        json={
+            "predicted": [labels[i] for i in own],
+            "timestamps": [times[i].isoformat() for i in own],
+        },
+    ).raise_for_status()
+    table = duckdb.connect()
+    table.execute("CREATE TABLE predictions (version TEXT, predicted_at TIMESTAMP, predicted TEXT)")
+    table.executemany(
+        "INSERT INTO predictions VALUES (?, ?, ?)",
+        [(VERSION, at.replace(tzinfo=None), one) for at, one in zip(times, labels, strict=True)],
+    )
+    (query,) = re.findall(r"```sql\n(.*?)```", PAGE, re.S)
+    for hour, ours in (("10", begin), ("11", begin + timedelta(hours=1))):
+        query = query.replace(f"2026-11-17 {hour}:00:00", f"{ours:%Y-%m-%d %H:%M:%S}")
+
+    ((body,),) = table.execute(query).fetchall()
+    client.post("/v1/models/sums/counts", json=json.loads(body)).raise_for_status()
+
+    assert items(client, "sums") == items(client, "rows")
+    assert len(items(client, "sums")) > 50
