@@ -1,6 +1,7 @@
 """How this process asks the system for memory and gives it back; with glibc, and nowhere else."""
 
 import ctypes
+import os
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
@@ -16,7 +17,12 @@ HEAPS = 1
 
 
 def settle() -> None:
-    """Before threads are started: one heap, and no asking again and again for the same memory."""
+    """Before threads are started: one heap, and no asking again and again for the same memory.
+
+    Whoever has told glibc something himself is not contradicted.
+    """
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)

@@ -68,7 +68,7 @@ class Shot:
 
 def fire(shot: Shot, connections: int, seconds: float, loader: str | None = None) -> Load:
     """As fast as the server answers, from so many connections."""
-    if (loader or default_loader()) == "wrk":
+    if (loader or default_loader()) == "wrk" and shot.numbered is None:
         return _wrk(shot, connections, seconds)
     return start(shot, connections, seconds).result()
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, NoReturn, TypeGuard
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -84,25 +84,31 @@ class Letter(StrEnum):
         return one
 
 
-def _is_lettered(predicted: Sequence[str | int] | None) -> TypeGuard[Sequence[Letter]]:
-    # A decoder that knows the labels makes letters of all of them, or fails.
-    return predicted is not None and len(predicted) > 0 and isinstance(predicted[0], Letter)
+def _column(predicted: list[Any], labels: tuple[str, ...]) -> list[str | int] | Coded:
+    """The column of letters, of positions, or of both; there are letters for 55,000 labels."""
+    with suppress(TypeError):
+        positions = "".join(predicted).encode("utf-32-le")
+        return Coded(np.frombuffer(positions, dtype="<u4"), labels)
+    with suppress(TypeError):
+        # Positions alone add up, which is quicker to try than to look at each.
+        sum(predicted)
+        return predicted
+    return [one.value if isinstance(one, Letter) else one for one in predicted]
 
 
-def coded(letters: Sequence[Letter], labels: tuple[str, ...]) -> Coded:
-    """These predictions of a model with at most 55,000 labels, after which letters run out."""
-    positions = "".join(letters).encode("utf-32-le")
-    return Coded(np.frombuffer(positions, dtype="<u4"), labels)
+class Lettered(Body, forbid_unknown_fields=True):
+    """A batch whose labels are letters and positions, not names."""
 
 
-@lru_cache(maxsize=1024)
+# Of a thousand labels each takes most of a megabyte.
+@lru_cache(maxsize=256)
 def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Body]:
     """A decoder that knows the labels, and so need not make a string of each prediction."""
     members: Any = [(f"at_{place}", (label, place)) for place, label in enumerate(labels)]
     alphabet: Any = Letter("Known", members)
 
-    class Known(Body, forbid_unknown_fields=True):
-        predicted: list[alphabet] | None = None
+    class Known(Lettered, forbid_unknown_fields=True):
+        predicted: list[alphabet | int] | None = None
 
     return msgspec.json.Decoder(Known)
 
@@ -175,14 +181,16 @@ def flaw_within(error: msgspec.ValidationError, pointer: str) -> Flaw:
 
 def _from_columns(body: Body, labels: tuple[str, ...]) -> Columns:
     size = _common_length(body)
-    predicted = body.predicted
+    predicted: Sequence[str | int] | Coded | None = body.predicted
+    if body.predicted and isinstance(body, Lettered):
+        predicted = _column(body.predicted, labels)
     if body.timestamps is not None:
         times: NDArray[np.int64] | None = microseconds(body.timestamps)
     else:
         times = None if body.timestamp is None else microseconds([body.timestamp])
     return Columns(
         size=size,
-        predicted=coded(predicted, labels) if _is_lettered(predicted) else predicted,
+        predicted=predicted,
         rows=body.probabilities,
         times=times,
         ids=body.ids,

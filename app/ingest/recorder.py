@@ -1,8 +1,9 @@
 """The recorder: one writer thread per process, one commit shared by many requests.
 
-While a transaction commits, requests gather; the next transaction takes all of them. Nobody waits
-for company, so a lone request costs what a transaction of its own would. Each request is answered
-only after its commit, or after we know that there was none.
+While a transaction commits, requests gather; the next transaction takes all of them, and those that
+are being read just then. Nobody waits for company that is not there, so a lone request costs what a
+transaction of its own would. Each request is answered only after its commit, or after we know that
+there was none.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ MAX_GROUP = 512
 # which nothing is read, and one in which what was read before is reduced.
 QUIET_TURNS = 2
 # Requests may come in without end, and the first should not wait for that.
-LONGEST_GATHERING_SECONDS = 0.005
+LONGEST_GATHERING_SECONDS = 0.01
 # Writers that share a pane's row wait for each other; eight rows were seen to be enough for
 # sixteen writers.
 SHARDS = 8

@@ -31,8 +31,6 @@ CODE_BINS = len(CODE_EDGES) + 1
 # costs k(k+1)/2 numbers a pane, and its use (soft covariances) can fall back on the diagonal.
 FULL_OUTER_LABELS = 64
 
-BLOCK_ROWS = 4096
-
 NEGATIVE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
 # So that both ends of the tolerance are within it, whatever adding up does to the last digit.
@@ -92,7 +90,7 @@ def normalised(rows: Floats) -> tuple[Floats, Bools]:
     """
     # By column: sums and extremes of short rows are ten times as fast across long columns, and one
     # large array that is changed in place costs less than several that are made.
-    columns = _columns(rows)
+    columns = np.array(rows.T, order="C")
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         total = columns.sum(axis=0)
         good = np.abs(total - 1.0) <= SUM_TOLERANCE + ROUNDING
@@ -103,14 +101,6 @@ def normalised(rows: Floats) -> tuple[Floats, Bools]:
             total = columns.sum(axis=0)
         columns /= total
     return columns.T, good
-
-
-def _columns(rows: Floats) -> Floats:
-    """A copy by column, a block at a time: so what is read stays in the caches until it is used."""
-    columns = np.empty(rows.shape[::-1])
-    for begin in range(0, len(rows), BLOCK_ROWS):
-        columns[:, begin : begin + BLOCK_ROWS] = rows[begin : begin + BLOCK_ROWS].T
-    return columns
 
 
 def argmax(rows: Floats) -> Counts:
@@ -278,22 +268,27 @@ def _tally(k: int, ranked: Ranks) -> tuple[Counts, Counts, Counts]:
     cell = first * CONFIDENCE_BINS + _bins(CONFIDENCE_EDGES, score)
     cells = np.bincount(cell, minlength=k * CONFIDENCE_BINS)
     code = encode(k, first, second, _bins(CODE_EDGES, score))
-    return cells, *_counted(code, np.ones(len(code), dtype=np.int64))
+    return cells, *_counted(code)
 
 
-def _counted(codes: Counts, counts: Counts) -> tuple[Counts, Counts]:
-    """The codes that occur, sorted, and the sum of the counts of each."""
+def _counted(codes: Counts, counts: Counts | None = None) -> tuple[Counts, Counts]:
+    """The codes that occur, sorted, and how often; with `counts`, the sum of the counts of each."""
     most = int(codes.max(initial=-1)) + 1
     if most > len(codes):
         found, place = np.unique(codes, return_inverse=True)
-        sums = np.zeros(len(found), dtype=np.int64)
-        np.add.at(sums, place, counts)
-        return found, sums
+        return found, _summed(place, counts, len(found))
     # To count all that there could be is quicker than to sort those that there are.
-    sums = np.zeros(most, dtype=np.int64)
-    np.add.at(sums, codes, counts)
-    found = np.flatnonzero(sums)
-    return found, sums[found]
+    tally = _summed(codes, counts, most)
+    found = np.flatnonzero(tally)
+    return found, tally[found]
+
+
+def _summed(places: Counts, counts: Counts | None, size: int) -> Counts:
+    if counts is None:
+        return np.bincount(places, minlength=size)
+    found = np.zeros(size, dtype=np.int64)
+    np.add.at(found, places, counts)
+    return found
 
 
 def _bins(edges: Floats, score: Floats) -> NDArray[np.uint8]:

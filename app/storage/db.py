@@ -45,7 +45,7 @@ class Database:
             max_overflow=0,
             pool_timeout=CONNECT_TIMEOUT_SECONDS,
             pool_pre_ping=pre_ping,
-            # Errors are logged with their statement; what was sent with it is nobody's business.
+            # Its errors are logged with their statement; what was sent with it is nobody's affair.
             hide_parameters=True,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,

@@ -1,7 +1,7 @@
 """Does the whole service keep its promises for minutes, while its parts are killed?
 
     python -m bench.soak                          ten minutes
-    python -m bench.soak --minutes 2 --every 12   a short one
+    python -m bench.soak --minutes 4 --every 20   a short one
     python -m bench.soak --sabotage keys          a control: the guard taken away
 
 Two API replicas and two workers on one PostgreSQL, fsync on, everything on this machine. Batches

@@ -10,6 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from app.storage.models import LEASE
+
 SHORTEST_TREND_SECONDS = 120.0
 
 
@@ -26,14 +28,16 @@ class Kind(StrEnum):
 
 # A worker that is killed in the middle of an evaluation keeps its model from the others until its
 # lease runs out: whoever is to see that must look on for so long after the last fault.
-LEASE_SECONDS = 75.0
+QUIET_END_SECONDS = LEASE.total_seconds() + 15.0
 
 
 def schedule(seed: int, seconds: float, every: float) -> list[tuple[float, Kind]]:
     """When to do what: each kind in turn, in an order of the seed's, with a quiet time around."""
     chance, deck = random.Random(seed), list[Kind]()
     found, at = [], every
-    while at <= seconds - max(every, LEASE_SECONDS):
+    # Of a short one, half: it may end before everything is well again.
+    last = max(seconds - max(every, QUIET_END_SECONDS), seconds / 2)
+    while at + every / 4.0 <= last:
         if not deck:
             deck = chance.sample(list(Kind), k=len(Kind))
         found.append((at + chance.uniform(0.0, every / 4.0), deck.pop()))

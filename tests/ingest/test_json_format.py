@@ -70,6 +70,15 @@ def test_names_that_are_known_do_not_become_strings() -> None:
     assert [columns.predicted[place] for place in range(3)] == ["b", "a", "b"]
 
 
+def test_positions_and_names_in_one_batch_are_told_apart() -> None:
+    labels = ("a", "b", "c")
+
+    for predicted in ([0, "b", 2, "b"], ["b", 0, "b", 2], [2, 0, 1, 1]):
+        (found,) = counts(counted({"predicted": predicted}, labels, known=True))
+
+        assert found == [1, 2, 1]
+
+
 @pytest.mark.parametrize("predicted", [["legit", "nobody"], ["legit", 3], ["legit", None]])
 def test_a_label_that_nobody_knows_is_named_either_way(predicted: list[Any]) -> None:
     for known in (True, False):

@@ -127,13 +127,13 @@ async def later(recorder: Recorder, one: Submission, turns: int) -> Outcome:
     return await recorder.record(one)
 
 
-@pytest.mark.parametrize(("quiet_turns", "transactions"), [(recorder.QUIET_TURNS, 1), (1, 5)])
+@pytest.mark.parametrize(("quiet_turns", "together"), [(recorder.QUIET_TURNS, True), (1, False)])
 def test_requests_that_the_next_turns_of_the_event_loop_bring_come_along(
     database: Database,
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
     quiet_turns: int,
-    transactions: int,
+    together: bool,
 ) -> None:
     monkeypatch.setattr(recorder, "QUIET_TURNS", quiet_turns)
     groups: list[int] = []
@@ -152,8 +152,7 @@ def test_requests_that_the_next_turns_of_the_event_loop_bring_come_along(
 
     assert outcomes == [Receipt(VERSION, 1, 0, 0)] * 5
     assert sum(groups) == 5
-    # With one turn of quiet, whoever comes while the first is committed is in the second.
-    assert (len(groups) == 1) == (transactions == 1)
+    assert (len(groups) == 1) is together
 
 
 def test_the_first_request_does_not_wait_for_requests_without_end(
