@@ -392,7 +392,8 @@ def test_what_comes_for_a_closed_month_is_late_whatever_is_allowed(own: Database
     receipts = [submit(one, batch), submit(one, batch)]
 
     once = Receipt("v1", accepted=2, rejected=0, late=2)
-    assert receipts == [once, replace(once, duplicate=True)]
+    again = Receipt("v1", accepted=2, rejected=0, late=2, duplicate=True)
+    assert receipts == [once, again]
     assert (total(one, JANUARY, FEBRUARY), total(one, FEBRUARY, IN_MARCH + DAY)) == (10, 2)
     with own.begin() as conn:
         late = conn.execute(select(tables.late.c.predictions)).scalars().all()
