@@ -74,8 +74,8 @@ _decoder = msgspec.json.Decoder(Body)
 class Letter(StrEnum):
     """A label, its value, that is a string of one character: the one that its position numbers.
 
-    So a list of them, joined, is an array of positions. To look up each of a thousand labels in
-    Python, even in a loop of C, takes longer than all the rest of a request together.
+    So a list of them, joined, is an array of positions, in a third of the time that it takes to
+    look each of them up in a dictionary.
     """
 
     def __new__(cls, label: str, position: int) -> "Letter":

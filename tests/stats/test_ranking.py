@@ -1,5 +1,8 @@
 """The first two labels of softmax rows: both ways against sorting, with ties."""
 
+from collections.abc import Callable
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,8 +35,10 @@ def assert_equal(one: Ranks, other: Ranks) -> None:
 @given(some_rows)
 @pytest.mark.parametrize("way", [by_column, by_row])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_both_ways_rank_as_sorting_does(way: type, order: str, rows: Floats) -> None:
-    assert_equal(way(np.array(rows, order=order)), by_sorting(rows))  # type: ignore[call-overload]
+def test_both_ways_rank_as_sorting_does(
+    way: Callable[[Floats], Ranks], order: Literal["C", "F"], rows: Floats
+) -> None:
+    assert_equal(way(np.array(rows, order=order)), by_sorting(rows))
 
 
 @pytest.mark.parametrize("k", [2, 39, 40, 41, 255, 256, 300])
