@@ -117,7 +117,7 @@ class Loops:
                 return f"{thread.name} has died"
         now = time.monotonic()
         stuck = [name for name, at in began.items() if now - at > STUCK_SECONDS]
-        return f"{', '.join(sorted(stuck))} is stuck" if stuck else None
+        return f"stuck: {', '.join(sorted(stuck))}" if stuck else None
 
     def wait(self) -> None:
         self._stop.wait()

@@ -14,11 +14,13 @@ from tests.journeys.processes import free_port
 from tests.tools import tool, tool_home
 
 
-def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def until(done: Callable[[], bool], seconds: float = 60.0) -> float:
+    """How long it took."""
+    began = time.monotonic()
     while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        assert time.monotonic() < began + seconds
+        time.sleep(0.02)
+    return time.monotonic() - began
 
 
 @contextmanager

@@ -13,10 +13,10 @@ import pytest
 
 from tests.collector import Collector, Span
 from tests.factories import CONFUSION, LABELS, VERSION
+from tests.journeys.observers import until
 from tests.journeys.processes import Server, free_port
 from tests.journeys.test_serve import shiftwatch
 from tests.journeys.test_webhooks import Receiver, Request
-from tests.journeys.test_worker import until
 
 BATCH = "4bf92f3577b34da6a3ce929d0e0e4736"
 OTHER = "0af7651916cd43dd8448eb211c80319c"

@@ -40,9 +40,10 @@ from tests import fashion, fashion_corrupted
 from tests.evaluate.simulation import MINUTE, Life, life, quiet
 from tests.factories import CONFUSION, LABELS
 from tests.fashion import Outputs
+from tests.journeys.observers import until
 from tests.journeys.processes import Server, free_port
 from tests.journeys.sabotaged import NOTICES_TO_DIE_FOR, OBITUARIES
-from tests.journeys.test_worker import deaths, until, workers
+from tests.journeys.test_worker import deaths, workers
 
 REFERENCE = Reference(np.array(CONFUSION))
 OTHER_MIX = [0.6, 0.3, 0.1]

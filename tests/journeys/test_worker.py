@@ -44,6 +44,7 @@ from app.storage.panes import PaneKey
 from tests import fashion
 from tests.evaluate.simulation import MINUTE, Life, life, quiet
 from tests.factories import CONFUSION, LABELS, VERSION
+from tests.journeys.observers import until
 from tests.journeys.processes import Server
 from tests.journeys.sabotaged import OBITUARIES, POINTS, PORTION, ROUNDS
 
@@ -53,16 +54,6 @@ MIX = REFERENCE.predicted / REFERENCE.n
 OTHER_MIX = [0.6, 0.3, 0.1]
 ARMED = {"overdispersion": 1.0}
 FRESH_SECONDS = 2.0
-GIVE_UP_SECONDS = 60.0
-
-
-def until(done: Callable[[], bool], seconds: float = GIVE_UP_SECONDS) -> float:
-    """How long it took."""
-    began = time.monotonic()
-    while not done():
-        assert time.monotonic() < began + seconds
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 @contextmanager
