@@ -34,11 +34,15 @@ run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded Postgr
 demo: $(VENV)/run.stamp ## Show it with real predictions: two models, a shift, within a minute
 	@exec $(BIN)/shiftwatch demo
 
+# Several at once, each with a PostgreSQL of its own. More than four would be in the way of those tests
+# that see how soon something happens.
+AT_ONCE := --numprocesses auto --maxprocesses 4 --dist worksteal
+
 test: $(VENV)/dev.stamp ## All tests but the slow calibration ones and those in a browser
-	@$(BIN)/python -m pytest -m "not slow and not browser"
+	@$(BIN)/python -m pytest $(AT_ONCE) -m "not slow and not browser"
 
 test-slow: $(VENV)/dev.stamp ## Statistical calibration: minutes
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest $(AT_ONCE) -m slow
 
 test-browser: $(VENV)/browser.stamp ## The page in a real Chromium; skipped where there is none
 	@sh tests/browser/get-chromium

@@ -388,9 +388,13 @@ def test_two_workers_feed_the_detectors_of_four_models_each_batch_once(
 
 
 def test_without_locks_they_would_undo_each_others_work(clone: Callable[[], str]) -> None:
-    fates = fed_to_many_workers(clone(), "take,lock,lease")
+    """Sooner or later: they must be at the same model at the same moment."""
 
-    assert any(sum(fate.learned) < sum(fate.sent) for fate in fates)
+    def is_undone() -> bool:
+        fates = fed_to_many_workers(clone(), "take,lock,lease")
+        return any(sum(fate.learned) < sum(fate.sent) for fate in fates)
+
+    assert any(is_undone() for _ in range(5))
 
 
 # Models that nobody wants to evaluate.
