@@ -68,7 +68,7 @@ async def received(request: Request, limit: int) -> AsyncIterator[Received]:
     _refuse_by_length(request, limit)
     parts: list[bytes] = []
     size = 0
-    stream = request.stream()
+    stream = _parts(request)
     async for part in stream:
         size += len(part)
         parts.append(part)
@@ -125,19 +125,23 @@ def _refuse_by_length(request: Request, limit: int) -> None:
 async def _bounded(request: Request, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
-    more = True
-    while more:
-        # Not by Starlette's generator, which takes longer than to receive what it passes on.
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
-        more = message.get("more_body", False)
+    async for part in _parts(request):
         size += len(part)
         if size > limit:
             raise _too_large(limit)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _parts(request: Request) -> AsyncIterator[bytes]:
+    """Not by Starlette's generator, which takes longer than to receive what it passes on."""
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
 
 
 def _too_large(limit: int) -> TooLarge:

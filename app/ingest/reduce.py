@@ -91,10 +91,9 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
     """The sums of a batch. A bad record refuses all of it, or with `skip` only itself."""
     model = watched.model
     version = chosen_version(columns.version, model)
-    if columns.rows is None and columns.times is None and not columns.flaws:
-        plain = _labels_only(columns, watched, version, now)
-        if plain is not None:
-            return plain
+    plain = _plain(columns, watched, version, now)
+    if plain is not None:
+        return plain
     records, good = records_of(columns, watched, now)
     rejected = columns.size - int(np.count_nonzero(good))
     flaws = flaws_of(columns, watched, now, good) if rejected else []
@@ -114,18 +113,38 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
     )
 
 
-def _labels_only(columns: Columns, watched: Watched, version: str, now: datetime) -> Reduced | None:
-    """The short way for the most common batch: labels that just came in, none of them bad."""
+def _plain(columns: Columns, watched: Watched, version: str, now: datetime) -> Reduced | None:
+    """The short way for the most common batches: labels alone, or rows alone, that just came in;
+    None if it is not such a batch, or there is something wrong with it."""
     model = watched.model
-    if not columns.size or columns.predicted is None:
+    if not columns.size or columns.times is not None or columns.flaws:
         return None
     if model.settings.keep_ids and columns.ids is not None:
         return None
-    counts = _counts(columns.predicted, watched)
-    if counts is None:
+    if columns.rows is None:
+        found = _sums_of_labels(columns, watched)
+    else:
+        found = _sums_of_rows(columns, model.k)
+    if found is None:
         return None
-    key = PaneKey(model.id, version, pane_start(now, model.settings.pane), "hard")
-    return Reduced(model, version, {key: Sums(counts)}, columns.size)
+    kind: Kind = "hard" if found.soft is None else "soft"
+    key = PaneKey(model.id, version, pane_start(now, model.settings.pane), kind)
+    return Reduced(model, version, {key: found}, columns.size)
+
+
+def _sums_of_labels(columns: Columns, watched: Watched) -> Sums | None:
+    counts = None if columns.predicted is None else _counts(columns.predicted, watched)
+    return None if counts is None else Sums(counts)
+
+
+def _sums_of_rows(columns: Columns, k: int) -> Sums | None:
+    if columns.predicted is not None:
+        return None
+    rows, has_row, good = _rows(columns, k)
+    if rows is None or not (good & has_row).all():
+        return None
+    ranked = ranks(rows)
+    return moments.sums(k, ranked.first, rows, ranked)
 
 
 def _counts(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> Counts | None:

@@ -56,7 +56,9 @@ def by_column(rows: Floats) -> Ranks:
     weight = np.arange(k, 0, -1, dtype=np.uint8)[:, None]
     first = ((columns == largest).view(np.uint8) * weight).max(axis=0)
     candidates = (columns == next_largest).view(np.uint8) * weight
-    candidates *= weight != first
+    if (largest == next_largest).any():
+        # Two are the largest: the first of them is not its own runner-up.
+        candidates *= weight != first
     second = candidates.max(axis=0)
     return Ranks(_position(k, first), _position(k, second), largest)
 

@@ -23,7 +23,7 @@ from app.ingest.reduce import Reduced, Watched, reduce
 from app.stats import moments
 from app.storage import models, panes, partitions
 from app.storage.db import Connection
-from app.storage.panes import PaneKey
+from app.storage.panes import Kind, PaneKey
 from tests.factories import LABELS, NOW, VERSION, model, settings
 
 
@@ -161,17 +161,28 @@ def test_a_pane_begins_at_its_first_microsecond() -> None:
     assert starts == {edge: [1, 0, 1], edge - timedelta(minutes=1): [0, 1, 0]}
 
 
-def test_the_short_way_and_the_long_way_agree() -> None:
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        ({"predicted": ["legit", 1, "abuse", "abuse"]}, "hard"),
+        (
+            {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0, 0, 1], [0.2, 0.3, 0.5]]},
+            "soft",
+        ),
+    ],
+)
+def test_the_short_way_and_the_long_way_agree(batch: dict[str, Any], kind: Kind) -> None:
     watched = Watched.of(model())
-    short = json_format.parse(b'{"predicted": ["legit", 1, "abuse", "abuse"]}', skip=False)
-    stamped = {"predicted": ["legit", 1, "abuse", "abuse"], "timestamp": NOW.isoformat()}
+    short = json_format.parse(json.dumps(batch).encode(), skip=False)
+    stamped = {**batch, "timestamp": NOW.isoformat()}
     long = json_format.parse(json.dumps(stamped).encode(), skip=False)
 
     ((key, quick),) = reduce(short, watched, NOW).panes.items()
     ((same_key, slow),) = reduce(long, watched, NOW).panes.items()
 
-    assert key == same_key == PaneKey(1, VERSION, NOW.replace(second=0), "hard")
+    assert key == same_key == PaneKey(1, VERSION, NOW.replace(second=0), kind)
     assert quick.counts.tolist() == slow.counts.tolist() == [1, 1, 2]
+    assert moments.same(quick, slow)
 
 
 def test_a_timestamp_may_lie_five_minutes_ahead_and_not_more() -> None:
