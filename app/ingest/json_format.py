@@ -37,7 +37,8 @@ MOST_CHARACTERS = 200
 Name = Annotated[str, Meta(min_length=1, max_length=MOST_CHARACTERS, pattern="^[^\\x00]*$")]
 
 
-class Row(Struct, forbid_unknown_fields=True):
+# There are thousands of them at once, and none can hold another: no need to look for cycles.
+class Row(Struct, forbid_unknown_fields=True, gc=False):
     predicted: str | int | None = None
     probabilities: list[float] | None = None
     timestamp: Moment | None = None
@@ -100,15 +101,36 @@ class Lettered(Body, forbid_unknown_fields=True):
     """A batch whose labels are letters and positions, not names."""
 
 
+class LetteredRow(Row, forbid_unknown_fields=True):
+    """A row whose label is a letter or a position."""
+
+
 # Of a thousand labels each takes most of a megabyte.
 @lru_cache(maxsize=256)
-def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Body]:
-    """A decoder that knows the labels, and so need not make a string of each prediction."""
+def _alphabet(labels: tuple[str, ...]) -> Any:
+    """A letter for each label."""
     members: Any = [(f"at_{place}", (label, place)) for place, label in enumerate(labels)]
-    alphabet: Any = Letter("Known", members)
+    return Letter("Known", members)
+
+
+def row_type(labels: tuple[str, ...]) -> type[Row]:
+    """Rows that know the labels, so that no string is made of each prediction."""
+    letter: Any = _alphabet(labels)
+
+    class Known(LetteredRow, forbid_unknown_fields=True):
+        predicted: letter | int | None = None
+
+    return Known
+
+
+@lru_cache(maxsize=256)
+def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Body]:
+    letter: Any = _alphabet(labels)
+    row: Any = row_type(labels)
 
     class Known(Lettered, forbid_unknown_fields=True):
-        predicted: list[alphabet | int] | None = None
+        predicted: list[letter | int] | None = None
+        rows: list[row] | None = None
 
     return msgspec.json.Decoder(Known)
 
@@ -137,7 +159,7 @@ def parse(content: bytes, labels: tuple[str, ...] = (), *, skip: bool) -> Column
         refuse(content, error)
     if body.rows is not None:
         _refuse_columns_beside_rows(body)
-        return from_rows(body, body.rows)
+        return from_rows(body, body.rows, labels)
     return _from_columns(body, labels)
 
 
@@ -199,19 +221,32 @@ def _from_columns(body: Body, labels: tuple[str, ...]) -> Columns:
     )
 
 
-def from_rows(body: Body, rows: Sequence[Row]) -> Columns:
+def from_rows(body: Body, rows: Sequence[Row], labels: tuple[str, ...] = ()) -> Columns:
     """The columns of rows; of the body, what stands beside them."""
-    stamps = list(map(attrgetter("timestamp"), rows))
+    predicted = _given(rows, "predicted")
     return Columns(
         size=len(rows),
-        predicted=list(map(attrgetter("predicted"), rows)),
-        rows=list(map(attrgetter("probabilities"), rows)),
-        times=_times_of_rows(stamps, body.timestamp),
-        ids=list(map(attrgetter("id"), rows)),
+        predicted=_column(predicted, labels) if predicted and _is_lettered(rows) else predicted,
+        rows=_given(rows, "probabilities"),
+        times=_times_of_rows(_given(rows, "timestamp") or [], body.timestamp),
+        ids=_given(rows, "id"),
         version=body.version,
         key=body.batch_id,
         pointer=row_pointer,
     )
+
+
+def _given(rows: Sequence[Row], name: str) -> list[Any] | None:
+    """A column of rows; None if none of them has anything there."""
+    found = list(map(attrgetter(name), rows))
+    # The first of them mostly tells, and labels are slow to compare with None.
+    has_some = not found or found[0] is not None or found.count(None) < len(found)
+    return found if has_some else None
+
+
+def _is_lettered(rows: Sequence[Row]) -> bool:
+    """Of all rows or of none: they come from one decoder."""
+    return isinstance(rows[0], LetteredRow)
 
 
 def _times_of_rows(

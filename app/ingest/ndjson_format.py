@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -21,15 +21,9 @@ LINE_BYTES = 1024 * 1024
 _decoder = msgspec.json.Decoder(Row)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Row]:
-    """One that knows the labels, and so need not make a string of each prediction."""
-    known: Any = Literal[(*labels, *range(len(labels)))]
-
-    class Known(Row, forbid_unknown_fields=True):
-        predicted: known | None = None
-
-    return msgspec.json.Decoder(Known)
+    return msgspec.json.Decoder(json_format.row_type(labels))
 
 
 def parts(
@@ -67,7 +61,7 @@ def _columns(block: bytes, labels: tuple[str, ...], before: int, skip: bool) -> 
         if not skip:
             _refuse(block, before)
         return _leniently(block, before)
-    return _of_rows(rows, before)
+    return _of_rows(rows, before, labels)
 
 
 def _decode(block: bytes, labels: tuple[str, ...]) -> list[Row]:
@@ -78,8 +72,8 @@ def _decode(block: bytes, labels: tuple[str, ...]) -> list[Row]:
     return _decoder.decode_lines(block)
 
 
-def _of_rows(rows: list[Row], before: int) -> Columns:
-    columns = json_format.from_rows(Body(), rows)
+def _of_rows(rows: list[Row], before: int, labels: tuple[str, ...] = ()) -> Columns:
+    columns = json_format.from_rows(Body(), rows, labels)
     return replace(columns, pointer=after(element_pointer, before))
 
 

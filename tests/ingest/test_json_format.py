@@ -53,6 +53,26 @@ def test_so_are_those_of_predictions_that_have_their_times(some: list[tuple[str,
     assert counts(known) == counts(unknown)
 
 
+# Each with a label, a row of probabilities, or both.
+some_rows = st.lists(
+    st.fixed_dictionaries({"predicted": names | st.integers(0, len(LABELS) - 1)})
+    | st.fixed_dictionaries(
+        {"probabilities": st.permutations([1.0, *[0.0] * (len(LABELS) - 1)])},
+        optional={"predicted": names},
+    ),
+    max_size=20,
+)
+
+
+@given(some_rows)
+def test_and_those_of_rows(rows: list[dict[str, Any]]) -> None:
+    known, unknown = (counted({"rows": rows}, LABELS, known=known) for known in (True, False))
+
+    assert known.panes.keys() == unknown.panes.keys()
+    assert counts(known) == counts(unknown)
+    assert known.accepted == len(rows)
+
+
 def test_as_many_labels_as_a_model_may_have_are_told_apart() -> None:
     labels = tuple(f"label-{i}" for i in range(MAX_LABELS))
     body = {"predicted": [label for i, label in enumerate(labels) for _ in range(i % 3)]}
@@ -68,6 +88,16 @@ def test_names_that_are_known_do_not_become_strings() -> None:
     assert isinstance(columns.predicted, Coded)
     np.testing.assert_array_equal(columns.predicted.codes, [1, 0, 1])
     assert [columns.predicted[place] for place in range(3)] == ["b", "a", "b"]
+
+
+def test_rows_of_labels_alone_become_a_column_of_labels_alone() -> None:
+    body = b'{"rows": [{"predicted": "b"}, {"predicted": "a"}, {"predicted": "b"}]}'
+
+    columns = json_format.parse(body, ("a", "b"), skip=False)
+
+    assert isinstance(columns.predicted, Coded)
+    np.testing.assert_array_equal(columns.predicted.codes, [1, 0, 1])
+    assert (columns.rows, columns.times, columns.ids) == (None, None, None)
 
 
 def test_positions_and_names_in_one_batch_are_told_apart() -> None:
