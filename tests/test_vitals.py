@@ -13,8 +13,7 @@ from app.config import Settings
 from app.evaluate.due import Worker
 from app.storage.db import Database
 from app.worker import Loops
-from tests.journeys.observers import until
-from tests.journeys.processes import free_port
+from tests.journeys.processes import free_port, until
 
 
 @contextmanager
@@ -85,9 +84,11 @@ def test_a_worker_that_is_stuck_in_a_step_says_so(
     monkeypatch.setattr(Worker, "evaluate_next", lambda *_: go_on.wait(30))
 
     loops.start()
-    # A busy machine may make an ordinary step of another thread as slow, but not for good.
-    until(lambda: loops.ailment() == "stuck: evaluate", seconds=20)
-    go_on.set()
+    try:
+        # A busy machine may make an ordinary step of another thread as slow, but not for good.
+        until(lambda: loops.ailment() == "stuck: evaluate", seconds=20)
+    finally:
+        go_on.set()
 
 
 def test_all_threads_that_are_stuck_are_named(
@@ -98,10 +99,12 @@ def test_all_threads_that_are_stuck_are_named(
     monkeypatch.setattr(Worker, "evaluate_next", lambda *_: go_on.wait(30))
     monkeypatch.setattr(deliver, "deliver_next", lambda *_: go_on.wait(30))
 
-    loops.start()
     everyone = "stuck: deliver-0, deliver-1, deliver-2, deliver-3, evaluate"
-    until(lambda: loops.ailment() == everyone, seconds=20)
-    go_on.set()
+    loops.start()
+    try:
+        until(lambda: loops.ailment() == everyone, seconds=20)
+    finally:
+        go_on.set()
 
 
 def test_an_address_that_is_taken_is_named_with_its_setting() -> None:

@@ -68,21 +68,21 @@ async def received(request: Request, limit: int) -> AsyncIterator[Received]:
     _refuse_by_length(request, limit)
     parts: list[bytes] = []
     size = 0
-    stream = _parts(request)
-    async for part in stream:
+    more = True
+    while more and size <= min(limit, MEMORY_BYTES):
+        part, more = await _part(request)
         size += len(part)
         parts.append(part)
-        if size > min(limit, MEMORY_BYTES):
-            break
+    if size > limit:
+        raise _too_large(limit)
     if size <= MEMORY_BYTES:
-        if size > limit:
-            raise _too_large(limit)
         yield Received(io.BytesIO(b"".join(parts)), size, encoding, limit)
         return
     with _place(), tempfile.TemporaryFile(prefix="shiftwatch-body-") as file:
         await _write(file, b"".join(parts))
         del parts
-        async for part in stream:
+        while more:
+            part, more = await _part(request)
             size += len(part)
             if size > limit:
                 raise _too_large(limit)
@@ -125,7 +125,9 @@ def _refuse_by_length(request: Request, limit: int) -> None:
 async def _bounded(request: Request, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
-    async for part in _parts(request):
+    more = True
+    while more:
+        part, more = await _part(request)
         size += len(part)
         if size > limit:
             raise _too_large(limit)
@@ -133,15 +135,15 @@ async def _bounded(request: Request, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _parts(request: Request) -> AsyncIterator[bytes]:
-    """Not by Starlette's generator, which takes longer than to receive what it passes on."""
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        yield message.get("body", b"")
-        more = message.get("more_body", False)
+async def _part(request: Request) -> tuple[bytes, bool]:
+    """The next part of the body, and whether there are more.
+
+    Not by Starlette's generator: any generator takes longer than to receive what it passes on.
+    """
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large(limit: int) -> TooLarge:

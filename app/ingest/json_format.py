@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -85,8 +85,11 @@ class Letter(StrEnum):
         return one
 
 
-def _column(predicted: list[Any], labels: tuple[str, ...]) -> list[str | int] | Coded:
-    """The column of letters, of positions, or of both; there are letters for 55,000 labels."""
+def _column(predicted: list[Any], labels: tuple[str, ...]) -> list[str | int | None] | Coded:
+    """The column of letters alone as positions, any other as names and positions.
+
+    There are letters for 55,000 labels.
+    """
     with suppress(TypeError):
         positions = "".join(predicted).encode("utf-32-le")
         return Coded(np.frombuffer(positions, dtype="<u4"), labels)
@@ -105,34 +108,29 @@ class LetteredRow(Row, forbid_unknown_fields=True):
     """A row whose label is a letter or a position."""
 
 
+class Decoders(NamedTuple):
+    """They know the labels, so that no string is made of each prediction."""
+
+    body: msgspec.json.Decoder[Body]
+    row: msgspec.json.Decoder[Row]
+
+
 # Of a thousand labels each takes most of a megabyte.
 @lru_cache(maxsize=256)
-def _alphabet(labels: tuple[str, ...]) -> Any:
-    """A letter for each label."""
+def decoders_for(labels: tuple[str, ...]) -> Decoders:
     members: Any = [(f"at_{place}", (label, place)) for place, label in enumerate(labels)]
-    return Letter("Known", members)
+    letter: Any = Letter("Known", members)
 
-
-def row_type(labels: tuple[str, ...]) -> type[Row]:
-    """Rows that know the labels, so that no string is made of each prediction."""
-    letter: Any = _alphabet(labels)
-
-    class Known(LetteredRow, forbid_unknown_fields=True):
+    class KnownRow(LetteredRow, forbid_unknown_fields=True):
         predicted: letter | int | None = None
 
-    return Known
+    row: Any = KnownRow
 
-
-@lru_cache(maxsize=256)
-def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Body]:
-    letter: Any = _alphabet(labels)
-    row: Any = row_type(labels)
-
-    class Known(Lettered, forbid_unknown_fields=True):
+    class KnownBody(Lettered, forbid_unknown_fields=True):
         predicted: list[letter | int] | None = None
         rows: list[row] | None = None
 
-    return msgspec.json.Decoder(Known)
+    return Decoders(msgspec.json.Decoder(KnownBody), msgspec.json.Decoder(KnownRow))
 
 
 # What msgspec raises for a body that is not what it should be; the other is not one of its own.
@@ -168,7 +166,7 @@ def _decode(content: bytes, labels: tuple[str, ...]) -> Body:
         # Whatever is wrong, the plain decoder says it better; a label that nobody knows is not
         # even its business.
         with suppress(*BROKEN):
-            return _decoder_for(labels).decode(content)
+            return decoders_for(labels).body.decode(content)
     return _decoder.decode(content)
 
 
@@ -203,7 +201,7 @@ def flaw_within(error: msgspec.ValidationError, pointer: str) -> Flaw:
 
 def _from_columns(body: Body, labels: tuple[str, ...]) -> Columns:
     size = _common_length(body)
-    predicted: Sequence[str | int] | Coded | None = body.predicted
+    predicted: Sequence[str | int | None] | Coded | None = body.predicted
     if body.predicted and isinstance(body, Lettered):
         predicted = _column(body.predicted, labels)
     if body.timestamps is not None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from typing import IO, Any, NoReturn
 
 import msgspec
@@ -19,11 +18,6 @@ BLOCK_BYTES = 1024 * 1024
 LINE_BYTES = 1024 * 1024
 
 _decoder = msgspec.json.Decoder(Row)
-
-
-@lru_cache(maxsize=256)
-def _decoder_for(labels: tuple[str, ...]) -> msgspec.json.Decoder[Row]:
-    return msgspec.json.Decoder(json_format.row_type(labels))
 
 
 def parts(
@@ -68,7 +62,7 @@ def _decode(block: bytes, labels: tuple[str, ...]) -> list[Row]:
     if labels:
         # Whatever is wrong, the plain decoder says it better.
         with suppress(*BROKEN):
-            return _decoder_for(labels).decode_lines(block)
+            return json_format.decoders_for(labels).row.decode_lines(block)
     return _decoder.decode_lines(block)
 
 

@@ -114,8 +114,10 @@ def reduce(columns: Columns, watched: Watched, now: datetime, *, skip: bool = Fa
 
 
 def _plain(columns: Columns, watched: Watched, version: str, now: datetime) -> Reduced | None:
-    """The short way for the most common batches: labels alone, or rows alone, that just came in;
-    None if it is not such a batch, or there is something wrong with it."""
+    """The short way for the most common batches: labels alone, or softmax rows alone, no times.
+
+    None if it is not such a batch, or there is something wrong with it.
+    """
     model = watched.model
     if not columns.size or columns.times is not None or columns.flaws:
         return None

@@ -1,8 +1,7 @@
 """Real Prometheus and Alertmanager processes, to be told things."""
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.journeys.processes import free_port
+from tests.journeys.processes import free_port, until
 from tests.tools import tool, tool_home
-
-
-def until(done: Callable[[], bool], seconds: float = 60.0) -> float:
-    """How long it took."""
-    began = time.monotonic()
-    while not done():
-        assert time.monotonic() < began + seconds
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def until(done: Callable[[], bool], seconds: float = 60.0) -> float:
+    """Wait for something to become true, and say how long it took; fails if it does not."""
+    began = time.monotonic()
+    while not done():
+        assert time.monotonic() < began + seconds, f"not even after {seconds} seconds"
+        time.sleep(0.02)
+    return time.monotonic() - began
 
 
 class Server:

@@ -28,8 +28,8 @@ from tests import fashion
 from tests.conftest import admin, in_database
 from tests.deploy.panels import ROOT, asked, dashboards, filled
 from tests.evaluate.simulation import MINUTE
-from tests.journeys.observers import alertmanager, prometheus, until
-from tests.journeys.processes import Server, free_port
+from tests.journeys.observers import alertmanager, prometheus
+from tests.journeys.processes import Server, free_port, until
 from tests.journeys.test_webhooks import Receiver
 from tests.tools import tool
 

@@ -13,8 +13,7 @@ import pytest
 
 from tests.collector import Collector, Span
 from tests.factories import CONFUSION, LABELS, VERSION
-from tests.journeys.observers import until
-from tests.journeys.processes import Server, free_port
+from tests.journeys.processes import Server, free_port, until
 from tests.journeys.test_serve import shiftwatch
 from tests.journeys.test_webhooks import Receiver, Request
 

@@ -40,8 +40,7 @@ from tests import fashion, fashion_corrupted
 from tests.evaluate.simulation import MINUTE, Life, life, quiet
 from tests.factories import CONFUSION, LABELS
 from tests.fashion import Outputs
-from tests.journeys.observers import until
-from tests.journeys.processes import Server, free_port
+from tests.journeys.processes import Server, free_port, until
 from tests.journeys.sabotaged import NOTICES_TO_DIE_FOR, OBITUARIES
 from tests.journeys.test_worker import deaths, workers
 

@@ -44,8 +44,7 @@ from app.storage.panes import PaneKey
 from tests import fashion
 from tests.evaluate.simulation import MINUTE, Life, life, quiet
 from tests.factories import CONFUSION, LABELS, VERSION
-from tests.journeys.observers import until
-from tests.journeys.processes import Server
+from tests.journeys.processes import Server, until
 from tests.journeys.sabotaged import OBITUARIES, POINTS, PORTION, ROUNDS
 
 REFERENCE = Reference(np.array(CONFUSION))
