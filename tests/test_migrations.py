@@ -427,6 +427,8 @@ GOOD: dict[str, dict[str, str]] = {
         "prob": "ARRAY[1.5, 0.5]::float8[]",
         '"outer"': "ARRAY[1, 0.5, 0.25]::float8[]",
         "cells": "array_fill(1, ARRAY[28])::bigint[]",
+        "codes": "ARRAY[3, 5]::bigint[]",
+        "code_counts": "ARRAY[1, 1]::bigint[]",
         "score": "ARRAY[1, 0.5, 0.5, 0.5]::float8[]",
     },
     "webhook": {
@@ -482,6 +484,8 @@ ARRAYS = {
     ("rollup", "prob"): "float8",
     ("rollup", '"outer"'): "float8",
     ("rollup", "cells"): "bigint",
+    ("rollup", "codes"): "bigint",
+    ("rollup", "code_counts"): "bigint",
     ("rollup", "score"): "float8",
     ("webhook", "events"): "text",
     ("api_key", "scopes"): "text",

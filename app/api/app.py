@@ -30,7 +30,6 @@ from app.api import (
     webhooks,
 )
 from app.api.auth import Gate
-from app.api.calibrations import Calibrations
 from app.api.deps import Services
 from app.api.gauges import Gauges
 from app.api.pace import Answers, Pace
@@ -123,7 +122,6 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         recorder=recorder,
         directory=Directory(database),
         evaluator=Evaluator(),
-        calibrations=Calibrations(database),
         gate=Gate(database, settings),
         gauges=Gauges(database, settings),
         pace=Pace(),

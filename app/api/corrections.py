@@ -120,7 +120,7 @@ class WeightsView(BaseModel):
 
     @classmethod
     def of(cls, decided: Decided) -> Self:
-        found, support = decided.correction, decided.seen.basis.hard.diagnosis.support
+        found, support = decided.correction, decided.seen.basis.support
         weighed = correction.class_weights(found.w, support)
         columns = zip(decided.model.labels, found.w, weighed.weights, support, strict=True)
         return cls(
@@ -203,12 +203,13 @@ def _correct(own: Services, content: bytes, asked: Question) -> bytes:
     body = _parse(content)
     with own.database.begin() as conn:
         decided = _decide(conn, own, asked)
+        prepared = own.evaluator.prepared(conn, decided.model, decided.seen.version)
     # Outside of any transaction: nobody should wait for our arithmetic.
     model, version, found = decided.model, decided.seen.version, decided.correction
     records = _records(body, model, asked.now)
     probabilities, predicted, fitted = body.probabilities, records.predicted, None
     if found.applied and records.rows is not None:
-        fitted = own.calibrations.get(model, version)
+        fitted = prepared.calibration
         rows = domain.corrected(records.rows, found.w, fitted)
         probabilities, predicted = rows.tolist(), moments.argmax(rows)
     answer = Corrected(
@@ -249,7 +250,7 @@ def _records(body: RowsBody, model: Model, now: datetime) -> Records:
 def _warnings(decided: Decided, *, thin: bool) -> list[str]:
     if not decided.correction.applied:
         return []
-    shaky = ("merged", "A2_class_absent", "low_support")
+    shaky = ("not_identified", "weakly_identified", "A2_class_absent", "low_support")
     words = [word for word in shaky if word in decided.seen.analysis.status]
     return ["thin", *words] if thin else words
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from app.api import bodies
 from app.api.auth import Gate
-from app.api.calibrations import Calibrations
 from app.api.gauges import Gauges
 from app.api.pace import Answers, Pace
 from app.config import Settings
@@ -33,7 +32,6 @@ class Services:
     recorder: Recorder
     directory: Directory
     evaluator: Evaluator
-    calibrations: Calibrations
     gate: Gate
     gauges: Gauges
     pace: Pace

@@ -1,6 +1,6 @@
 """Estimates as the API shows them."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -15,7 +15,9 @@ class LabelEstimate(BaseModel):
     """A label's share of the reference (`p`), of the predictions, and as estimated (`q`).
 
     `w` is `q / p`. The bounds are of 95 % intervals, for one label at a time. `q_raw` is the
-    estimate before it was made a distribution; it may lie below zero.
+    estimate before it was made a distribution; it may lie below zero. `recall` is how often the
+    label is recognised, `precision` how often a prediction of it is right on this window. `moved`
+    says whether its share differs from `p` by more than both samples' noise, all labels together.
     """
 
     label: str
@@ -28,6 +30,39 @@ class LabelEstimate(BaseModel):
     w_lower: float | None = None
     w_upper: float | None = None
     q_raw: float | None = None
+    recall: float | None = None
+    recall_lower: float | None = None
+    recall_upper: float | None = None
+    precision: float | None = None
+    precision_lower: float | None = None
+    precision_upper: float | None = None
+    moved: bool | None = None
+
+
+class PaperLabel(BaseModel):
+    label: str
+    q: float
+    w: float
+
+
+class MinimumNorm(BaseModel):
+    label: str
+    q: float
+
+
+class PaperView(BaseModel):
+    """Black-box shift estimation as Lipton, Wang and Smola printed it: `w = C^-1 mu`, `q = w p`.
+
+    Both may be negative; Algorithm 1 takes `max(w, 0)`. Where the confusion matrix is singular,
+    `labels` is null and `reason` says why; `minimum_norm` then is the flattest mix that explains
+    the window best, by the pseudo-inverse.
+    """
+
+    moments: Literal["hard", "soft"]
+    sigma_min: float
+    labels: list[PaperLabel] | None
+    reason: str | None
+    minimum_norm: list[MinimumNorm] | None
 
 
 class Significance(BaseModel):
@@ -58,7 +93,7 @@ class AssumptionView(BaseModel):
 
 
 class GroupEstimate(BaseModel):
-    """Labels that cannot be told apart, and their share together."""
+    """Labels that look alike, and their share together: known, although its parts are not."""
 
     labels: list[str]
     q: float
@@ -98,7 +133,10 @@ class EstimateView(BaseModel):
     `verdict` goes by the detectors that watch the stream as soon as they are armed (until then
     `status` has `calibrating`), and by one look at this window before. `evidence` is theirs as it
     was when the worker looked; null before they are armed, and of a look that was taken for this
-    answer alone.
+    answer alone. Labels that the reference cannot tell apart are named in `not_identified` and
+    `weakly_identified`, and `notes` says in words what is known of them. `reference_share` is the
+    part of the estimate's variance that a longer window would not remove. `bbse` has the paper's
+    numbers.
     """
 
     model: str
@@ -114,12 +152,17 @@ class EstimateView(BaseModel):
     method: str
     labels: list[LabelEstimate]
     groups: list[GroupEstimate]
+    not_identified: list[str]
+    weakly_identified: list[str]
+    notes: list[str]
     tests: list[Significance]
     effect: Effect
     accuracy: AccuracyView | None
     assumption: AssumptionView | None
     effective_window: EffectiveWindowView | None
     evidence: EvidenceView | None
+    reference_share: float | None
+    bbse: PaperView | None
     alarm: AlarmGlance | None
 
     @classmethod

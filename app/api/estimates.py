@@ -1,7 +1,7 @@
 """Ask: what is the label mix now, how sure are we, and does it matter?"""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -16,7 +16,8 @@ from app.domain.evaluation import Evaluation
 from app.domain.model import Model
 from app.domain.window import Window, pane_start
 from app.errors import NotFound, wrong_parameter
-from app.evaluate.look import Evaluator, chosen_version
+from app.evaluate.look import Evaluator, Method, chosen_version
+from app.stats.analysis import Estimator
 from app.storage import alarms, arrivals, evaluations, models
 from app.storage.db import Connection
 
@@ -29,6 +30,14 @@ WindowName = Annotated[
     Slug | None, Query(description="name of a window of the model; without one, its first")
 ]
 VersionName = Annotated[Slug | None, Query(description="without one, the active version")]
+MethodName = Annotated[
+    Estimator | None,
+    Query(description="what `q` and `w` are; without one, as the model is set"),
+]
+Delta = Annotated[
+    float | None,
+    Query(ge=0, le=1, description="the paper's threshold: weights are one at a lower sigma_min"),
+]
 
 
 @router.get("/estimate", dependencies=[Reader], response_model=EstimateView)
@@ -40,10 +49,12 @@ def get_estimate(
     version: VersionName = None,
     start: From = None,
     to: To = None,
+    method: MethodName = None,
+    delta: Delta = None,
 ) -> Response:
     """The label mix of a window as it is now, or of a span of panes."""
     own = services(request)
-    question = (model, window, version)
+    question = Question(model, window, version, _method(method, delta))
     fast = start is None and to is None and own.pace.is_fast(model)
     answer = own.answers.get(question) if fast else None
     if answer is None:
@@ -58,20 +69,36 @@ def get_estimate(
     return Response(answer, media_type="application/json")
 
 
-# The names of a model, of a window and of a version.
-Question = tuple[str, str | None, str | None]
+class Question(NamedTuple):
+    """Of a window and a version of a model, by their names; estimated by a method of choice."""
+
+    model: str
+    window: str | None
+    version: str | None
+    method: Method | None = None
+
+
+def _method(estimator: Estimator | None, delta: float | None) -> Method | None:
+    if delta is None:
+        return None if estimator is None else Method(estimator)
+    if estimator is None or estimator == "default":
+        raise wrong_parameter("delta", "is for `method=bbse-hard` or `method=bbse-soft`")
+    return Method(estimator, delta)
 
 
 def _now(
     conn: Connection, evaluator: Evaluator, question: Question, now: datetime, *, fast: bool
 ) -> EstimateView:
-    name, window, version = question
+    name, window, version, method = question
     owner = models.get(conn, name)
     alarm = _alarm(conn, owner, version)
     chosen = window_of(owner, window)
-    found = _stored(conn, owner, version, chosen, now, fast=fast)
+    found = None
+    if method is None or method == Method(owner.settings.estimator):
+        found = _stored(conn, owner, version, chosen, now, fast=fast)
     if found is None:
-        found = evaluator.window(conn, owner, version, chosen, now).evaluation(chosen.name)
+        look = evaluator.window(conn, owner, version, chosen, now, method)
+        found = look.evaluation(chosen.name)
     return EstimateView.of(found, owner, alarm)
 
 
@@ -83,11 +110,11 @@ def _of_span(
     to: datetime | None,
     now: datetime,
 ) -> EstimateView:
-    name, window, version = question
+    name, window, version, method = question
     owner = models.get(conn, name)
     alarm = _alarm(conn, owner, version)
     begin, end = _span(start, to, window, owner.settings.pane)
-    look = evaluator.span(conn, owner, version, begin, end, now)
+    look = evaluator.span(conn, owner, version, begin, end, now, method)
     return EstimateView.of(look.evaluation(None), owner, alarm)
 
 

@@ -38,6 +38,7 @@ HELP = {
     "shiftwatch_importance_weight": "Weight of the label, w(y) = q(y) / p(y).",
     "shiftwatch_importance_weight_lower": "Lower end of the interval of w(y).",
     "shiftwatch_importance_weight_upper": "Upper end of the interval of w(y).",
+    "shiftwatch_bbse_weight": "Weight of the label as the paper has it, C^-1 mu; may be negative.",
     "shiftwatch_predicted_prevalence_ratio": "Share of predictions that say so.",
     "shiftwatch_reference_prevalence_ratio": "Share of the label in the reference, p(y).",
     "shiftwatch_estimated_accuracy_ratio": "Estimated accuracy under q(y).",
@@ -54,6 +55,7 @@ HELP = {
     "shiftwatch_last_evaluation_timestamp_seconds": "When the window was last looked at.",
     "shiftwatch_alarm_active": "1 while such an alarm fires or is acknowledged.",
     "shiftwatch_alarm_state": "1 for the state that the alarm is in, 0 for the others.",
+    "shiftwatch_alarm_verdict": "1 for what a shift alarm says has moved, 0 for everything else.",
     "shiftwatch_confusion_min_singular_value": "How well the reference tells labels apart.",
     "shiftwatch_watermark_timestamp_seconds": "Start of the newest pane that has predictions.",
     "shiftwatch_last_arrival_timestamp_seconds": "When predictions last came in.",
@@ -219,6 +221,7 @@ def _of_version(version: VersionNow) -> Iterator[Sample]:
     alarms = {one.alarm: one for one in version.alarms}
     for kind in AlarmKind:
         yield from _of_alarm(f'{own},alarm="{kind}"', alarms.get(kind))
+    yield from _what_moved(own, alarms.get(AlarmKind.SHIFT))
 
 
 def _of_alarm(own: str, alarm: OpenAlarm | None) -> Iterator[Sample]:
@@ -229,6 +232,16 @@ def _of_alarm(own: str, alarm: OpenAlarm | None) -> Iterator[Sample]:
     for state in STATES:
         is_in = "ok" if alarm is None else alarm.state
         yield "shiftwatch_alarm_state", f'{own},state="{state}"', state == is_in
+
+
+# What a shift alarm may turn out to be.
+MOVED = (Verdict.LABEL_SHIFT, Verdict.NOT_LABEL_SHIFT, Verdict.UNDETERMINED)
+
+
+def _what_moved(own: str, alarm: OpenAlarm | None) -> Iterator[Sample]:
+    for verdict in MOVED:
+        told = alarm is not None and alarm.active and alarm.verdict is verdict
+        yield "shiftwatch_alarm_verdict", f'{own},alarm="shift",verdict="{verdict}"', told
 
 
 def _of_window(own: str, window: WindowNow) -> Iterator[Sample]:
@@ -263,6 +276,10 @@ def _of_labels(version: VersionNow, chosen: Sequence[int]) -> Iterator[Sample]:
             if values is not None:
                 for label in chosen:
                     yield name, f"{within},{names[label]}", values[label]
+        if window.paper is not None and window.paper.w is not None:
+            of_paper = f'{within},moments="{window.paper.moments}"'
+            for label in chosen:
+                yield "shiftwatch_bbse_weight", f"{of_paper},{names[label]}", window.paper.w[label]
 
 
 def _named(version: VersionNow) -> str:

@@ -16,13 +16,12 @@ from app.domain.model import Model
 from app.domain.verdict import SHIFTED_BELOW
 from app.domain.window import Window, WindowKind
 from app.errors import wrong_parameter
-from app.evaluate.look import Look
 from app.stats import planning
-from app.stats.analysis import Method
-from app.stats.bbse import Prepared
-from app.stats.diagnosis import ABSENT_BELOW
+from app.stats.analysis import Basis, Method, of_reference
+from app.stats.estimator import Operator
 from app.stats.moments import Floats
 from app.stats.planning import Needed, Unattainable
+from app.stats.reference import ABSENT_BELOW
 from app.storage import models
 
 router = APIRouter(prefix="/v1/models/{model}/plan", tags=["plans"])
@@ -83,7 +82,7 @@ class DetectionPlan(SizeView):
 
 
 class IntervalSize(SizeView):
-    """A label, or labels that can only be estimated together."""
+    """Of one label."""
 
     labels: list[str]
 
@@ -95,7 +94,10 @@ class IntervalPlan(BaseModel):
 
 
 class PlanView(BaseModel):
-    """What a reference of `n` records can show. `status` has the words of its diagnosis."""
+    """What a reference of `n` records can show. `status` has the words of its diagnosis.
+
+    `groups` are labels that look alike and are known together only.
+    """
 
     model: str
     version: str
@@ -108,6 +110,8 @@ class PlanView(BaseModel):
     per_pane: float
     labels: list[VisibleChange]
     groups: list[list[str]]
+    not_identified: list[str]
+    weakly_identified: list[str]
     detection: DetectionPlan | None
     interval: IntervalPlan | None
 
@@ -134,38 +138,35 @@ def get_plan(
     owner = models.get(conn, model)
     hour = Window("hour", WindowKind.SLIDING, length=max(HOUR, owner.settings.pane))
     seen = services(request).evaluator.window(conn, owner, version, hour, now)
-    prepared = _prepared(seen)
-    moving = _moving(owner, prepared, label, to)
+    basis = seen.basis
+    # The reference as traffic like this is compared with it; at its best without traffic.
+    solver = basis.for_window(seen.sums) if seen.analysis.n else basis.soft or basis.hard
+    moving = _moving(owner, basis, label, to)
     terms = _terms(owner, alpha, power, per_hour, per_pane, seen.analysis.n)
-    q = prepared.nu
-    if moving is not None and prepared.estimable:
-        q = planning.moved(prepared, *moving)
+    identified = solver.identified
     return PlanView(
         model=owner.name,
         version=seen.version,
-        n=prepared.reference.n,
-        status=list(prepared.diagnosis.status),
-        method="bbse-soft" if prepared.soft else "bbse-hard",
+        n=int(basis.support.sum()),
+        status=list(of_reference(basis, solver)),
+        method="bbse-cells",
         alpha=alpha,
         power=power,
         per_hour=terms.per_hour,
         per_pane=terms.per_pane,
-        labels=_visible(owner, prepared, terms),
-        groups=[_names(owner, group) for group in prepared.diagnosis.groups],
-        detection=None if moving is None else _detection(owner, prepared, moving, q, terms),
-        interval=None if half_width is None else _interval(owner, prepared, q, half_width),
+        labels=_visible(owner, basis, terms),
+        groups=[_names(owner, group) for group in identified.groups],
+        not_identified=_names(owner, identified.not_identified),
+        weakly_identified=_names(owner, identified.weakly_identified),
+        detection=None if moving is None else _detection(owner, basis, moving, terms),
+        interval=None
+        if half_width is None
+        else _interval(owner, solver.operator, moving, half_width),
     )
 
 
-def _prepared(seen: Look) -> Prepared:
-    """The reference as traffic like this would be compared with it; at its best without traffic."""
-    if seen.basis.soft is None or (seen.analysis.n and seen.analysis.method == "bbse-hard"):
-        return seen.basis.hard
-    return seen.basis.soft
-
-
 def _moving(
-    model: Model, prepared: Prepared, label: str | None, to: float | None
+    model: Model, basis: Basis, label: str | None, to: float | None
 ) -> tuple[int, float] | None:
     if label is None and to is None:
         return None
@@ -177,10 +178,10 @@ def _moving(
         more = ", …" if model.k > SHOWN_LABELS else ""
         raise wrong_parameter("label", f"{label!r} is not one of the model's: {names}{more}")
     position = model.labels.index(label)
-    if prepared.owner[position] < 0:
+    if basis.support[position] < ABSENT_BELOW:
         detail = f"{label!r} has fewer than {ABSENT_BELOW} records in the reference"
         raise wrong_parameter("label", f"{detail}, so nothing is known of how it would look")
-    if np.isclose(to, prepared.spread(prepared.nu)[position]):
+    if np.isclose(to, basis.nu[position]):
         raise wrong_parameter("to", f"is the share that {label!r} has in the reference: no shift")
     return position, to
 
@@ -204,39 +205,53 @@ def _terms(
     return Terms(alpha, power, rate, rate * pane)
 
 
-def _visible(model: Model, prepared: Prepared, terms: Terms) -> list[VisibleChange]:
-    growth = planning.smallest_visible_shift(
-        prepared, terms.per_hour, alpha=terms.alpha, power=terms.power
-    )
-    columns = zip(model.labels, prepared.spread(prepared.nu), growth, strict=True)
+def _visible(model: Model, basis: Basis, terms: Terms) -> list[VisibleChange]:
+    on = basis.hard.operator
+    growth, p = np.full(model.k, np.nan), basis.nu
+    if on is not None:
+        p = on.spread(on.nu)
+        growth = planning.smallest_visible_shift(
+            on, terms.per_hour, alpha=terms.alpha, power=terms.power
+        )
+    columns = zip(model.labels, p, growth, strict=True)
     return [VisibleChange(label=label, p=known(p), growth=known(g)) for label, p, g in columns]
 
 
 def _detection(
-    model: Model, prepared: Prepared, moving: tuple[int, float], q: Floats, terms: Terms
+    model: Model, basis: Basis, moving: tuple[int, float], terms: Terms
 ) -> DetectionPlan:
     label, to = moving
-    size = planning.predictions_to_detect(prepared, q, alpha=terms.alpha, power=terms.power)
-    run_length = model.settings.alarm.average_run_length(model.settings.pane)
-    delay = planning.detection_delay(
-        prepared, q, per_pane=terms.per_pane, average_run_length=max(1.0, run_length)
-    )
+    on = basis.hard.operator
+    size: Needed | Unattainable = Unattainable(np.inf)
+    delay = np.inf
+    if on is not None:
+        q = planning.moved(on, label, to)
+        size = planning.predictions_to_detect(on, q, alpha=terms.alpha, power=terms.power)
+        run_length = model.settings.alarm.average_run_length(model.settings.pane)
+        delay = planning.detection_delay(
+            on, q, per_pane=terms.per_pane, average_run_length=max(1.0, run_length)
+        )
     return DetectionPlan(
         **SizeView.of(size).model_dump(),
         label=model.labels[label],
-        p=float(prepared.spread(prepared.nu)[label]),
+        p=float(basis.nu[label]),
         to=to,
         delay_panes=known(delay),
     )
 
 
-def _interval(model: Model, prepared: Prepared, q: Floats, half_width: float) -> IntervalPlan:
-    sizes = planning.predictions_for_half_width(prepared, q, half_width, level=LEVEL)
+def _interval(
+    model: Model, on: Operator | None, moving: tuple[int, float] | None, half_width: float
+) -> IntervalPlan:
+    if on is None:
+        return IntervalPlan(half_width=half_width, labels=[])
+    q: Floats = on.nu if moving is None else planning.moved(on, *moving)
+    sizes = planning.predictions_for_half_width(on, q, half_width, level=LEVEL)
     return IntervalPlan(
         half_width=half_width,
         labels=[
-            IntervalSize(**SizeView.of(size).model_dump(), labels=_names(model, column))
-            for column, size in zip(prepared.columns, sizes, strict=True)
+            IntervalSize(**SizeView.of(size).model_dump(), labels=[model.labels[label]])
+            for label, size in zip(on.table.present.tolist(), sizes, strict=True)
         ],
     )
 

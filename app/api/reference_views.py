@@ -1,5 +1,6 @@
 """References as the API shows them."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -7,15 +8,24 @@ from pydantic import BaseModel
 from app.api.schemas import Kind, Moment, known
 from app.domain.model import Model
 from app.domain.reference import ReferenceSummary
-from app.stats.diagnosis import Diagnosis
+from app.stats.diagnosis import Before, Diagnosis
+
+
+class BeforeView(BaseModel):
+    """What an earlier release said of the reference, and which labels it had merged."""
+
+    status: list[str]
+    groups: list[list[str]]
 
 
 class ReferenceSummaryView(BaseModel):
     """`sigma_min` is the least singular value of the joint confusion matrix, as in the paper.
 
-    `conditional_sigma_min` does not depend on how common the labels are. `groups` are labels that
-    cannot be told apart, which are therefore estimated together. `notes` says it all in words of
-    the statistics; `status` is the gravest of them.
+    `conditional_sigma_min` does not depend on how common the labels are. `not_identified` are
+    labels whose share no window can tell, `weakly_identified` those whose interval stays wide;
+    `groups` are sets of such labels whose share together is known. `notes` has the words of the
+    statistics; `status` is the gravest of them. `before` is set where an earlier release had merged
+    labels.
     """
 
     version: str
@@ -29,7 +39,10 @@ class ReferenceSummaryView(BaseModel):
     condition_number: float | None
     conditional_sigma_min: float
     conditional_condition_number: float | None
+    not_identified: list[str]
+    weakly_identified: list[str]
     groups: list[list[str]]
+    before: BeforeView | None
     accuracy: float | None
     created_at: Moment
     activated_at: Moment | None
@@ -40,13 +53,18 @@ class ReferenceSummaryView(BaseModel):
 
 
 class LabelView(BaseModel):
-    """`p` is the label's share of the reference; recall and precision are null where unknown."""
+    """`p` is the label's share of the reference; recall and precision are null where unknown.
+
+    `floor` is the half-length that the interval of its share has for an endless window; null if the
+    label is not estimated.
+    """
 
     label: str
     support: int
     p: float
     recall: float | None
     precision: float | None
+    floor: float | None
 
 
 class ReferenceView(ReferenceSummaryView):
@@ -64,7 +82,7 @@ class ReferencePage(BaseModel):
 
 def _summary(summary: ReferenceSummary, model: Model) -> dict[str, Any]:
     found = summary.diagnosis
-    spectrum = found.soft if found.moments == "soft" and found.soft else found.hard
+    spectrum = found.spectrum
     return {
         "version": summary.version,
         "active": summary.version == model.active_version,
@@ -77,7 +95,10 @@ def _summary(summary: ReferenceSummary, model: Model) -> dict[str, Any]:
         "condition_number": known(spectrum.condition_number),
         "conditional_sigma_min": spectrum.conditional_sigma_min,
         "conditional_condition_number": known(spectrum.conditional_condition_number),
-        "groups": [[model.labels[label] for label in group] for group in found.groups],
+        "not_identified": _names(model, found.identified.not_identified),
+        "weakly_identified": _names(model, found.identified.weakly_identified),
+        "groups": [_names(model, group) for group in found.identified.groups],
+        "before": None if found.before is None else _before(found.before, model),
         "accuracy": known(found.accuracy),
         "created_at": summary.created_at,
         "activated_at": summary.activated_at,
@@ -92,12 +113,22 @@ def _labels(found: Diagnosis, model: Model) -> list[LabelView]:
             p=float(found.nu[i]),
             recall=known(found.recall[i]),
             precision=known(found.precision[i]),
+            floor=known(found.identified.floor[i]),
         )
         for i, label in enumerate(model.labels)
     ]
 
 
+def _names(model: Model, labels: Sequence[int]) -> list[str]:
+    return [model.labels[label] for label in labels]
+
+
+def _before(before: Before, model: Model) -> BeforeView:
+    groups = [_names(model, group) for group in before.groups]
+    return BeforeView(status=list(before.status), groups=groups)
+
+
 def _status(found: Diagnosis) -> str:
-    if {"merged", "degenerate_w1"} & set(found.status):
+    if not found.estimable and found.status != ("trivial",):
         return "degenerate"
     return "labels_absent" if found.absent else found.status[-1]

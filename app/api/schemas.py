@@ -30,6 +30,7 @@ from app.domain.model import (
 )
 from app.domain.times import rfc_3339
 from app.domain.window import DEFAULT_WINDOWS, Window, WindowKind
+from app.stats.analysis import Estimator
 
 MAX_WINDOWS = 20
 SHORTEST_PANE, LONGEST_PANE = timedelta(seconds=1), timedelta(days=1)
@@ -187,6 +188,9 @@ class ModelBody(Strict):
     keep_ids: bool = Field(
         False, description="keep each prediction by its id, to be joined with its label later"
     )
+    estimator: Estimator = Field(
+        "default", description="what q and w are: the default estimate, or the paper's"
+    )
 
     @field_validator("labels")
     @classmethod
@@ -224,6 +228,7 @@ class ModelBody(Strict):
             alarm=self.alarm.policy(),
             allowed_lateness=self.allowed_lateness,
             keep_ids=self.keep_ids,
+            estimator=self.estimator,
         )
 
 
@@ -271,6 +276,7 @@ class ModelView(BaseModel):
     alarm: AlarmPolicyView
     allowed_lateness: timedelta
     keep_ids: bool
+    estimator: Estimator
     active_version: str | None
     revision: int
 
@@ -288,6 +294,7 @@ class ModelView(BaseModel):
             alarm=AlarmPolicyView.of(settings.alarm),
             allowed_lateness=settings.allowed_lateness,
             keep_ids=settings.keep_ids,
+            estimator=settings.estimator,
             active_version=model.active_version,
             revision=model.revision,
         )

@@ -1,12 +1,13 @@
 """An evaluation: what one look at one window found, in plain numbers that can be kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from app.domain import words
 from app.domain.model import Model
 from app.domain.times import rfc_3339
 from app.domain.verdict import Attention, Verdict
@@ -32,8 +33,49 @@ class LabelColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelRates:
+    """How often each label is recognised, and how often a prediction of it is right, on the window.
+
+    `moved` says whose share differs from the reference's by more than both samples' noise.
+    """
+
+    recall: Known
+    recall_lower: Known
+    recall_upper: Known
+    precision: Known
+    precision_lower: Known
+    precision_upper: Known
+    moved: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperNumbers:
+    """The paper's own estimate, `w = C^-1 mu` and `q = w p`, which may be negative.
+
+    Where `C` is singular there are neither: `singular` says why, `labels` due to which, and
+    `minimum_norm` is the flattest mix that explains the window best.
+    """
+
+    moments: str
+    sigma_min: float
+    q: Known | None
+    w: Known | None
+    singular: str | None = None
+    labels: tuple[int, ...] = ()
+    minimum_norm: Known | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """Labels whose share the reference cannot tell, or only roughly, by position."""
+
+    not_identified: tuple[int, ...] = ()
+    weakly_identified: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupShare:
-    """Labels that cannot be told apart, by position, and their share together."""
+    """Labels that look alike, by position, and their share together."""
 
     labels: tuple[int, ...]
     q: float
@@ -97,6 +139,10 @@ class Result:
     assumption: AssumptionFound | None = None
     effective: EffectiveWindow | None = None
     evidence: Evidence | None = None
+    rates: LabelRates | None = None
+    paper: PaperNumbers | None = None
+    identified: Identified = Identified()
+    reference_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +214,44 @@ def result(
         assumption=_assumption(analysis),
         effective=effective,
         evidence=evidence,
+        rates=_rates(analysis) if trusted else None,
+        paper=_paper(analysis),
+        identified=Identified(analysis.not_identified, analysis.weakly_identified),
+        reference_share=analysis.reference_share,
+    )
+
+
+def _rates(analysis: Analysis) -> LabelRates | None:
+    found = analysis.labels
+    if found is None:
+        return None
+    recall, precision = found.recall, found.precision
+    return LabelRates(
+        recall=_known(recall.estimate),
+        recall_lower=_known(recall.lower),
+        recall_upper=_known(recall.upper),
+        precision=_known(precision.estimate),
+        precision_lower=_known(precision.lower),
+        precision_upper=_known(precision.upper),
+        moved=tuple(found.moved.tolist()),
+    )
+
+
+def _paper(analysis: Analysis) -> PaperNumbers | None:
+    found = analysis.paper
+    if found is None:
+        return None
+    columns = (found.q, found.w, found.minimum_norm)
+    q, w, flattest = (None if column is None else _known(column) for column in columns)
+    why = found.singular
+    return PaperNumbers(
+        moments=found.moments,
+        sigma_min=found.sigma_min,
+        q=q,
+        w=w,
+        singular=None if why is None else why.why,
+        labels=() if why is None else why.labels,
+        minimum_norm=flattest,
     )
 
 
@@ -220,27 +304,70 @@ def described(one: Evaluation, model: Model, alarm: Mapping[str, Any] | None) ->
         "verdict": found.verdict,
         "status": list(found.status),
         "method": found.method,
-        "labels": _by_label(found.labels, model),
+        "labels": _by_label(found.labels, found.rates, model),
         "groups": [_group(group, model) for group in found.groups],
+        "not_identified": [model.labels[label] for label in found.identified.not_identified],
+        "weakly_identified": [model.labels[label] for label in found.identified.weakly_identified],
+        "notes": notes(found, model),
         "tests": [asdict(test) for test in found.tests],
         "effect": {"total_variation": found.total_variation},
         "accuracy": None if found.accuracy is None else asdict(found.accuracy),
         "assumption": None if found.assumption is None else asdict(found.assumption),
         "effective_window": None if found.effective is None else asdict(found.effective),
         "evidence": None if found.evidence is None else asdict(found.evidence),
+        "reference_share": found.reference_share,
+        "bbse": None if found.paper is None else _bbse(found.paper, model),
         "alarm": alarm,
     }
 
 
-def _by_label(columns: LabelColumns, model: Model) -> list[dict[str, Any]]:
+def _by_label(
+    columns: LabelColumns, rates: LabelRates | None, model: Model
+) -> list[dict[str, Any]]:
     """A row for each label, which names it: nobody can mix up columns."""
-    names = [column.name for column in fields(columns)]
-    unknown: Known = (None,) * model.k
-    values = [getattr(columns, name) or unknown for name in names]
+    unknown = (None,) * model.k
+    values = {
+        column.name: (None if of is None else getattr(of, column.name)) or unknown
+        for kind, of in ((LabelColumns, columns), (LabelRates, rates))
+        for column in fields(kind)
+    }
     return [
-        {"label": label, **dict(zip(names, row, strict=True))}
-        for label, *row in zip(model.labels, *values, strict=True)
+        {"label": label, **dict(zip(values, row, strict=True))}
+        for label, *row in zip(model.labels, *values.values(), strict=True)
     ]
+
+
+def notes(found: Result, model: Model) -> list[str]:
+    """What is known and unknown of labels that look alike, in sentences."""
+    groups = [words.Together(*astuple(group)) for group in found.groups]
+    identified = found.identified
+    return words.identification(
+        model.labels, identified.not_identified, identified.weakly_identified, groups
+    )
+
+
+def _bbse(paper: PaperNumbers, model: Model) -> dict[str, Any]:
+    """As the paper has it, beside the estimate that is shown."""
+    reason = None
+    if paper.singular is not None:
+        reason = words.singular(model.labels, paper.singular, paper.labels)
+    labels = None
+    if paper.q is not None and paper.w is not None:
+        labels = [
+            {"label": label, "q": q, "w": w}
+            for label, q, w in zip(model.labels, paper.q, paper.w, strict=True)
+        ]
+    return {
+        "moments": paper.moments,
+        "sigma_min": paper.sigma_min,
+        "labels": labels,
+        "reason": reason,
+        "minimum_norm": paper.minimum_norm
+        and [
+            {"label": label, "q": q}
+            for label, q in zip(model.labels, paper.minimum_norm, strict=True)
+        ],
+    }
 
 
 def _group(group: GroupShare, model: Model) -> dict[str, Any]:

@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.alarm import AlarmKind, AlarmState, Severity
-from app.domain.evaluation import AccuracyNow, AssumptionFound, Known, LabelColumns, Significance
+from app.domain.evaluation import (
+    AccuracyNow,
+    AssumptionFound,
+    Known,
+    LabelColumns,
+    PaperNumbers,
+    Significance,
+)
 from app.domain.verdict import Verdict
 
 
@@ -22,6 +29,7 @@ class WindowNow:
     total_variation: float | None
     accuracy: AccuracyNow | None
     assumption: AssumptionFound | None
+    paper: PaperNumbers | None = None
 
     @property
     def valid(self) -> bool:
@@ -35,6 +43,7 @@ class OpenAlarm:
     alarm: AlarmKind
     state: AlarmState
     severity: Severity
+    verdict: Verdict | None = None
 
     @property
     def active(self) -> bool:

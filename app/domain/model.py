@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from app.domain.window import DEFAULT_WINDOWS, Window
+from app.stats.analysis import Estimator
 
 MIN_LABELS, MAX_LABELS = 2, 1000
 MAX_LABEL_LENGTH = 200
@@ -54,6 +55,7 @@ class ModelSettings:
     alarm: AlarmPolicy = field(default_factory=AlarmPolicy)
     allowed_lateness: timedelta = timedelta(days=1)
     keep_ids: bool = False
+    estimator: Estimator = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,21 @@
 """A reference as it is kept: what a labelled sample said of one version, and when it counts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
 from app.stats import diagnosis
-from app.stats.diagnosis import Diagnosis
+from app.stats import reference as references
+from app.stats.diagnosis import Before, Diagnosis
 from app.stats.moments import Counts, Floats
 from app.stats.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """The softmax rows a reference came from.
+    """The softmax rows a reference came from, kept in single precision.
 
-    Sums are enough for everything but calibration (BCTS), with it maximum likelihood and the sharp
-    estimate, and the kernel test. For those the rows are kept, in single precision.
+    Nothing reads them once the reference is prepared, until a release prepares references anew.
     """
 
     rows: Floats
@@ -48,3 +48,16 @@ def diagnosed(version: str, statistics: Reference, now: datetime) -> StoredRefer
     kind: Literal["hard", "soft"] = "hard" if statistics.soft is None else "soft"
     summary = ReferenceSummary(version, kind, diagnosis.diagnose(statistics), now)
     return StoredReference(summary, statistics)
+
+
+def statistics(counts: Counts, sample: LabelledRows | None) -> Reference:
+    """The statistics of a reference, from what is kept of it."""
+    if sample is None:
+        return references.from_confusion(counts)
+    return references.from_sample(len(counts), sample.predicted, sample.actual, sample.rows)
+
+
+def renewed(stored: StoredReference, before: Before) -> StoredReference:
+    """A reference that a release prepared anew, with what was said of it `before`."""
+    found = replace(stored.summary.diagnosis, before=before)
+    return replace(stored, summary=replace(stored.summary, diagnosis=found))

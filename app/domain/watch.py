@@ -90,7 +90,7 @@ def detectors(reference: Reference, arl: float, check: Check | None = None) -> D
 def _confidence(check: Check) -> Confidence | None:
     if check.scores is None:
         return None
-    return Confidence(check.scores.h, float(check.hard.nu @ check.scores.variance))
+    return Confidence(check.scores.h, check.scores.spread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Hands:
             watch,
             self._detectors(model, alarm.version),
             sum((part.counts for part in parts), np.zeros(model.k, dtype=np.int64)),
-            look.basis.hard.diagnosis.nu if found is None else found.q,
+            look.basis.nu if found is None else found.q,
         )
         detectors.put(self.conn, model.id, alarm.version, accepted)
         changed = domain.resolve(alarm, f"accepted as the new normal by {answer.by}", answer.at)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import compress
+from typing import NamedTuple
 
 from app.domain import evaluation as evaluations
 from app.domain import window as windows
@@ -15,7 +16,8 @@ from app.domain.window import Window, WindowKind
 from app.errors import Conflict, NotFound
 from app.evaluate.remembered import Remembered
 from app.stats import adaptive, analysis, moments
-from app.stats.analysis import Analysis, Basis
+from app.stats.analysis import Analysis, Basis, Estimator
+from app.stats.calibration import Calibration
 from app.stats.moments import Sums
 from app.stats.reference import Reference
 from app.storage import arrivals, detectors, horizon, panes, references, rollups
@@ -59,7 +61,7 @@ class Look:
         """What was found, in plain numbers, beside the detector's evidence at that time."""
         found = evaluations.result(
             self.analysis,
-            self.basis.hard.diagnosis.nu,
+            self.basis.nu,
             self.verdict,
             self.attention,
             more_status=self.notes,
@@ -78,11 +80,19 @@ class Look:
         )
 
 
+class Method(NamedTuple):
+    """What a label mix is estimated by; `delta` is the paper's threshold on `sigma_min`."""
+
+    estimator: Estimator
+    delta: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A version of a model, and what the detectors make of its stream.
 
-    `keep` says which blocks of panes are to be kept as rollups, if any.
+    `keep` says which blocks of panes are to be kept as rollups, if any. Without a `method` the
+    model's own is taken.
     """
 
     model: Model
@@ -90,6 +100,12 @@ class Subject:
     stream: Stream
     watch: Watch
     keep: Keep | None = None
+    method: Method | None = None
+
+    @property
+    def wanted(self) -> Method:
+        """What `q` is to be: what was asked for, or as the model is set."""
+        return self.method or Method(self.model.settings.estimator)
 
     @property
     def phi(self) -> float:
@@ -114,11 +130,17 @@ class Prepared:
     basis: Basis
 
     @property
+    def calibration(self) -> Calibration | None:
+        """Of its softmax rows, if it came with any."""
+        return None if self.reference.table is None else self.reference.table.calibration
+
+    @property
     def size(self) -> int:
         """About how many numbers it holds."""
-        soft = self.reference.soft
-        held = 0 if soft is None else soft.outer.size + soft.cells.size + soft.code_counts.size
-        return 4 * self.reference.counts.size + 3 * held
+        soft, table = self.reference.soft, self.reference.table
+        held = 0 if soft is None else soft.outer.size + soft.cells.size
+        cells = 0 if table is None else table.counts.size
+        return 4 * self.reference.counts.size + 3 * held + 4 * cells
 
 
 @dataclass(slots=True)
@@ -130,10 +152,16 @@ class Evaluator:
     )
 
     def window(
-        self, conn: Connection, model: Model, version: str | None, window: Window, now: datetime
+        self,
+        conn: Connection,
+        model: Model,
+        version: str | None,
+        window: Window,
+        now: datetime,
+        method: Method | None = None,
     ) -> Look:
         """The window as it is now, the pane that is still open included."""
-        return self.look(conn, subject(conn, model, version), window, now)
+        return self.look(conn, subject(conn, model, version, method), window, now)
 
     def span(
         self,
@@ -143,12 +171,13 @@ class Evaluator:
         start: datetime,
         end: datetime,
         now: datetime,
+        method: Method | None = None,
     ) -> Look:
         """All panes that begin at `start` or later and before `end`, judged by themselves.
 
         What the detectors say now need not be true of the past.
         """
-        own = subject(conn, model, version)
+        own = subject(conn, model, version, method)
         return self.between(conn, own, start, end, now, Attention.CALIBRATING)
 
     def look(
@@ -180,7 +209,7 @@ class Evaluator:
         found = rollups.total(conn, of.stream, start, end, keep=of.keep)
         basis = self.prepared(conn, of.model, of.version).basis
         sums = comparable(found, of.model.k, basis)
-        seen = analysis.analyse(basis, sums, phi=of.phi, seed=seed(of.model, start, end))
+        seen = _analysed(of, basis, sums, start, end)
         return _look(of, start, end, now, basis, sums, seen, attention)
 
     def _adaptive(
@@ -196,13 +225,13 @@ class Evaluator:
             return self.between(conn, of, end, end, now, attention)
         basis = self.prepared(conn, of.model, of.version).basis
         parts = alike([found for _, found in newest], of.model.k, basis)
-        chosen = adaptive.choose(basis.for_window(parts[0]), parts, phi=of.phi)
+        operator = basis.for_window(parts[0]).operator
+        chosen = None if operator is None else adaptive.choose(operator, parts, phi=of.phi)
         if chosen is None:
             return self.between(conn, of, newest[-1][0], end, now, attention)
         start = newest[chosen.panes - 1][0]
         whole, recent = (
-            analysis.analyse(basis, sums, phi=of.phi, seed=seed(of.model, start, end))
-            for sums in (chosen.sums, chosen.recent)
+            _analysed(of, basis, sums, start, end) for sums in (chosen.sums, chosen.recent)
         )
         seen = analysis.widened(whole, recent)
         look = _look(of, start, end, now, basis, chosen.sums, seen, attention)
@@ -212,17 +241,19 @@ class Evaluator:
     def prepared(self, conn: Connection, model: Model, version: str) -> Prepared:
         def prepare() -> Prepared:
             stored = references.get(conn, model, version)
-            basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
-            return Prepared(stored.statistics, basis)
+            return Prepared(stored.statistics, analysis.basis(stored.statistics))
 
         return self._prepared.get((model.id, version), prepare)
 
 
-def subject(conn: Connection, model: Model, version: str | None) -> Subject:
+def subject(
+    conn: Connection, model: Model, version: str | None, method: Method | None = None
+) -> Subject:
     """What there is to look at, with what the detectors last said of it."""
     chosen = chosen_version(model, version)
     watch = detectors.find(conn, model.id, chosen) or Watch()
-    return Subject(model, chosen, stream_of(conn, model, chosen, horizon.get(conn)), watch)
+    stream = stream_of(conn, model, chosen, horizon.get(conn))
+    return Subject(model, chosen, stream, watch, method=method)
 
 
 def stream_of(conn: Connection, model: Model, version: str, known: Horizon) -> Stream:
@@ -257,9 +288,22 @@ def alike(found: Sequence[Mapping[Kind, Sums]], k: int, basis: Basis) -> list[Su
     everything = panes.added_up(
         panes.Piece(windows.EPOCH, kind, sums) for one in found for kind, sums in one.items()
     )
-    if comparable(everything, k, basis).soft is None:
+    whole = comparable(everything, k, basis)
+    if whole.soft is None:
         return [moments.total([Sums(part.counts) for part in one.values()]) for one in found]
-    return [one.get("soft") or moments.empty(k, soft=True) for one in found]
+    soft = [one.get("soft") or moments.empty(k, soft=True) for one in found]
+    return soft if whole.soft.coded else [moments.without_codes(part) for part in soft]
+
+
+def _analysed(of: Subject, basis: Basis, sums: Sums, start: datetime, end: datetime) -> Analysis:
+    return analysis.analyse(
+        basis,
+        sums,
+        phi=of.phi,
+        seed=seed(of.model, start, end),
+        wanted=of.wanted.estimator,
+        delta=of.wanted.delta,
+    )
 
 
 def _look(

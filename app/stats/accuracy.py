@@ -9,10 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.stats import reference as references
-from app.stats.bbse import WINDOW_SMOOTHING_SOFT, Estimate, Prepared
-from app.stats.intervals import quantile
-from app.stats.moments import Counts, Floats, Sums
+from app.stats.estimator import Estimate, Operator
+from app.stats.intervals import (
+    WORTH_A_RIDGE,
+    Design,
+    Intervals,
+    Linear,
+    arm,
+    quantile,
+    reference_noise,
+)
+from app.stats.moments import Counts, Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,146 +41,161 @@ class Rates:
     upper: Floats
 
 
-def accuracy(
-    prepared: Prepared, estimate: Estimate, sums: Sums, *, level: float = 0.95, phi: float = 1.0
-) -> Accuracy:
-    """Accuracy under the estimated label mix.
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A linear estimate of the accuracy: its value, its noise, and the range of its bias."""
 
-    With `r_j = p(correct | j)` and `h = A^+' r` it is `r.q = h.mu`, whose variance is
-    `Var(h.g) / m + sum_j q_j^2 / n_j Var_j(1(correct) - h.g)`: window and reference.
+    value: float
+    sd: float
+    low: float
+    high: float
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
-    >>> window = Sums(np.array([270, 730]))
-    >>> found = accuracy(prepared, bbse.estimate(prepared, window), window)
-    >>> round(found.estimate, 6), round(found.lower, 3), round(found.upper, 3), found.reference
-    (0.81, 0.784, 0.836, 0.85)
+    @property
+    def bias(self) -> float:
+        return (self.high - self.low) / 2.0
+
+    def half_width(self, level: float) -> float:
+        reach = float(arm(np.array([self.bias]), np.array([self.sd]), level)[0])
+        return self.bias + reach * self.sd
+
+
+def accuracy(at: Design, estimate: Estimate, reference: float, *, level: float = 0.95) -> Accuracy:
+    """Accuracy under the estimated label mix; `reference` is what it was in the reference.
+
+    With `R_l = p(correct | l)` and `h = R' K` it is `R.q`, estimated without bias by `h.mu`, of
+    which the interval has window noise, reference noise and the worst bias of `h A` as one of `R`.
+
+    >>> from app.stats import cells, estimator, intervals
+    >>> on = estimator.prepare(cells.of_confusion(np.array([[90, 20], [10, 80]]), np.arange(2)))
+    >>> found = estimator.estimate(on, np.array([270.0, 730.0]))
+    >>> now = accuracy(intervals.design(on, found), found, 0.85)
+    >>> round(now.estimate, 3), round(now.lower, 3), round(now.upper, 3)
+    (0.81, 0.728, 0.892)
     """
-    r = _correct_by_column(prepared) / prepared.given.n_j
-    h = prepared.inverse.T @ r
-    excess = _soft_excess(prepared, r, h) if prepared.soft else _hard_excess(prepared, h)
-    window = prepared.second_moment_along(sums, h[None, :])[0] - (h @ estimate.mu) ** 2
-    reference = excess @ (estimate.q**2 / prepared.given.n_j)
-    variance = max(float(window), 0.0) * phi / sums.n + float(reference)
+    R = recalled(at.on)
+    lines = [_line(at, of, R, estimate.mu) for of, _ in at.of_labels]
+    halves = np.array([line.half_width(level) for line in lines])
+    halves[1:] /= WORTH_A_RIDGE
+    line = lines[int(halves.argmin())]
     # Rounding must not make a perfect classifier more than perfect.
-    centre, half = min(1.0, float(r @ estimate.q)), quantile(level) * variance**0.5
+    found, half = min(1.0, float(R @ estimate.q)), line.half_width(level)
+    middle = line.value + (line.high + line.low) / 2.0
     return Accuracy(
-        estimate=centre,
-        lower=max(0.0, centre - half),
-        upper=min(1.0, centre + half),
-        reference=prepared.diagnosis.accuracy,
+        estimate=found,
+        lower=min(found, max(0.0, middle - half)),
+        upper=max(found, min(1.0, middle + half)),
+        reference=reference,
     )
 
 
-def recall(prepared: Prepared, *, level: float = 0.95) -> Rates:
+def recall(support: Counts, recalled_: Floats, *, level: float = 0.95) -> Rates:
     """`p(predicted y | true y)` with Wilson's interval; label shift leaves it alone.
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[90, 20], [10, 80]]))
-    >>> found = recall(bbse.prepare(two, diagnosis.diagnose(two)))
-    >>> found.estimate.tolist(), found.lower.round(3).tolist(), found.upper.round(3).tolist()
-    ([0.9, 0.8], [0.826, 0.711], [0.945, 0.867])
+    >>> found = recall(np.array([100, 100]), np.array([0.9, 0.8]))
+    >>> found.lower.round(3).tolist(), found.upper.round(3).tolist()
+    ([0.826, 0.711], [0.945, 0.867])
     """
     z2 = quantile(level) ** 2
-    n = np.where(prepared.diagnosis.support > 0, prepared.diagnosis.support, np.nan)
-    p = prepared.diagnosis.recall
+    n = np.where(support > 0, support, np.nan)
+    p = recalled_
     centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n)
     half = np.sqrt(z2 * (p * (1.0 - p) + z2 / (4.0 * n)) / n) / (1.0 + z2 / n)
     return Rates(p, np.minimum(centre - half, p), np.maximum(centre + half, p))
 
 
-def precision(
-    prepared: Prepared, estimate: Estimate, sums: Sums, *, level: float = 0.95, phi: float = 1.0
-) -> Rates:
-    """`p(true y | predicted y) = recall_y q_y / p(predicted y)` on the window, by the delta method.
+def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.95) -> Rates:
+    """`p(true y | predicted y) = R_y q_y / p(predicted y)` on the window, by estimated label.
 
-    NaN for labels not predicted in the window, and for labels absent from the reference.
+    By the delta method where the label is identified; else as far as its share `q` may reach. NaN
+    for labels not predicted in the window.
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
-    >>> window = Sums(np.array([270, 730]))
-    >>> precision(prepared, bbse.estimate(prepared, window), window).estimate.round(6).tolist()
-    [0.333333, 0.986301]
+    >>> from app.stats import cells, estimator, intervals
+    >>> on = estimator.prepare(cells.of_confusion(np.array([[90, 20], [10, 80]]), np.arange(2)))
+    >>> found = estimator.estimate(on, np.array([270.0, 730.0]))
+    >>> at = intervals.design(on, found)
+    >>> precision(at, found, intervals.shares(at, found)).estimate.round(3).tolist()
+    [0.336, 0.986]
     """
-    share = np.where(sums.counts > 0, sums.counts, np.nan) / sums.n
-    theta = prepared.diagnosis.recall * prepared.spread(estimate.q) / share
-    H = _rows(prepared)
-    hits = _with_own_prediction(H, estimate.mu, sums.counts, _own_score(prepared, sums)) / sums.n
-    window = prepared.second_moment_along(sums, H) - 2.0 * theta * hits + theta**2 * share
-    reference = _precision_excess(prepared, H) @ (estimate.q**2 / prepared.given.n_j)
-    # Smoothed like the intervals for q: few predictions of a label can agree by chance.
-    smoothing = WINDOW_SMOOTHING_SOFT * (H**2).sum(axis=1) * (phi / sums.n) ** 2
-    variance = np.maximum(window, 0.0) * phi / sums.n + smoothing + reference
-    half = quantile(level) * np.sqrt(variance) / share
-    return Rates(*(np.clip(theta + arm, 0.0, 1.0) for arm in (0.0, -half, half)))
+    on, R = at.on, recalled(at.on)
+    mu, owner = estimate.mu, _owner(on)
+    share = _of_owner(on, owner, mu)
+    share = np.where(share > 0.0, share, np.nan)
+    theta = np.clip(R * estimate.q / share, 0.0, 1.0)
+    half = quantile(level) * _precision_error(at, R, theta, owner) / share
+    lower = np.where(at.exact, theta - half, R * q.lower / share)
+    upper = np.where(at.exact, theta + half, R * q.upper / share)
+    return Rates(
+        theta,
+        np.minimum(theta, np.clip(lower, 0.0, 1.0)),
+        np.maximum(theta, np.clip(upper, 0.0, 1.0)),
+    )
 
 
-def _correct_by_column(prepared: Prepared) -> Counts:
-    return references.by_column(np.diag(prepared.reference.counts), prepared.columns)
+def recalled(on: Operator) -> Floats:
+    """`R_l`: how probable a prediction of label l is, given l, as the cells have it."""
+    owner = _owner(on)
+    hits = np.flatnonzero(owner >= 0)
+    return _added(on, owner[hits], on.A[hits, owner[hits]])
 
 
-def _hard_excess(prepared: Prepared, h: Floats) -> Floats:
-    """`Var_j(1(correct) - h_i)` over predictions i, with 1/k of a record added to every cell.
-
-    Without it a label that happens to have no errors in the reference would count as perfect.
-    """
-    k, columns = prepared.k, np.arange(len(prepared.columns))
-    own = prepared.owner[:, None] == columns
-    cells = references.by_column(prepared.reference.counts, prepared.columns) + 1.0 / k
-    correct = np.where(own, np.diag(prepared.reference.counts)[:, None] + 1.0 / k, 0.0)
-    n = cells.sum(axis=0)
-    mean = (correct.sum(axis=0) - h @ cells) / n
-    return np.asarray((h**2 @ cells + (1.0 - 2.0 * h) @ correct) / n - mean**2)
+def _owner(on: Operator) -> Counts:
+    """The estimated label that each cell predicts; -1 if that label is absent."""
+    place = np.full(on.k, -1)
+    place[on.table.present] = np.arange(on.size)
+    return np.asarray(place[on.table.first])
 
 
-def _soft_excess(prepared: Prepared, r: Floats, h: Floats) -> Floats:
-    """`Var_j(1(correct) - h.p)`; `h.A_j = r_j`, so its mean is zero."""
-    H = np.broadcast_to(h, (prepared.k, prepared.k))
-    hits = references.by_column(_reference_hits(prepared, H), prepared.columns)
-    second = prepared.given.second_moment(h[None, :])[0]
-    return np.asarray(np.maximum(r - 2.0 * hits / prepared.given.n_j + second, 0.0))
+def _of_owner(on: Operator, owner: Counts, weights: Floats) -> Floats:
+    """Weights of cells added up by the label that they predict."""
+    hits = owner >= 0
+    return _added(on, owner[hits], weights[hits])
 
 
-def _precision_excess(prepared: Prepared, H: Floats) -> Floats:
-    """`Var_j(1(true and predicted y) - H_y.g)` for each label y and column j."""
-    recalls = np.nan_to_num(prepared.diagnosis.recall)
-    excess = (recalls * prepared.share)[:, None] ** 2 * prepared.variance[prepared.owner]
-    own = np.flatnonzero(prepared.owner >= 0)
-    column = prepared.owner[own]
-    rho = (recalls * prepared.share)[own]
-    hits = _reference_hits(prepared, H)[own] / prepared.given.n_j[column]
-    excess[own, column] += rho * (1.0 - rho) - 2.0 * (hits - rho**2)
-    return np.maximum(excess, 0.0)
+def _line(at: Design, of: Linear, R: Floats, mu: Floats) -> _Line:
+    """`h = R' K`, with `Var(h) / m + sum_l q_l^2 / n_l Var_l(h - 1(correct))` for its noise."""
+    on, q = at.on, at.q
+    h = R @ of.K
+    g, p = (R if of.G is None else R @ of.G), on.A @ q
+    window = (h**2 @ p - float(h @ p) ** 2) / at.m
+    reference = (q**2 / on.n_j) @ _excess(on, h, g, R)
+    bias = R - g
+    low, high = float(bias.min()), float(bias.max())
+    sd = max(float(window) + float(reference), 1e-300) ** 0.5
+    return _Line(float(h @ mu), sd, low, high)
 
 
-def _rows(prepared: Prepared) -> Floats:
-    """For each label y the `H_y` whose `H_y.mu` estimates `p(true and predicted y)`."""
-    scale = np.nan_to_num(prepared.diagnosis.recall) * prepared.share
-    return np.asarray(scale[:, None] * prepared.inverse[prepared.owner])
+def _excess(on: Operator, h: Floats, g: Floats, R: Floats) -> Floats:
+    """`Var_l(h_b - 1(b predicts l))` over the cells of label l's records, some of them astray."""
+    owner = _owner(on)
+    hits = np.flatnonzero(owner >= 0)
+    mean = g - R
+    own = _added(on, owner[hits], on.A[hits, owner[hits]] * h[hits])
+    spread = h**2 @ on.A - 2.0 * own + R - mean**2
+    mixed, mixed_h = _of_owner(on, owner, on.mix), _of_owner(on, owner, on.mix * h)
+    anywhere = float(on.mix @ h**2) - 2.0 * mixed_h + mixed
+    strayed = anywhere - 2.0 * mean * (float(on.mix @ h) - mixed) + mean**2
+    return np.maximum(spread, 0.0) + on.stray * strayed
 
 
-def _reference_hits(prepared: Prepared, H: Floats) -> Floats:
-    """Sums of `H_y.g` over the reference records of each label y that were predicted y."""
-    counts, soft = np.diag(prepared.reference.counts), prepared.reference.soft
-    score = counts if soft is None or not prepared.soft else np.diag(soft.score_by_label)
-    mean = prepared.given.A[:, prepared.owner].T
-    return _with_own_prediction(H, mean, counts, score)
+def _precision_error(at: Design, R: Floats, theta: Floats, owner: Counts) -> Floats:
+    """The standard error of `R_y K_y.mu - theta_y p(predicted y)`, which is zero on average."""
+    on, of, q = at.on, at.unbiased, at.q
+    p = on.A @ q
+    hits = np.flatnonzero(owner >= 0)
+    K_own = of.K[owner[hits], hits]
+    own_share = _of_owner(on, owner, p)
+    own = _added(on, owner[hits], p[hits] * K_own)
+    G_own, mixed = (np.ones(on.size), q) if of.G is None else (np.diag(of.G), of.G @ q)
+    square = R**2 * (of.K**2 @ p) - 2.0 * R * theta * own + theta**2 * own_share
+    mean = R * mixed - theta * own_share
+    hit = _added(on, owner[hits], on.A[hits, owner[hits]] * K_own)
+    # Of its own records, those that hit also make the recall.
+    with_hits = R * (1.0 - R) - 2.0 * R * (hit - G_own * R)
+    reference = R**2 * reference_noise(on, of, q**2) + q**2 / on.n_j * with_hits
+    return np.sqrt(np.maximum(square - mean**2, 0.0) / at.m + np.maximum(reference, 0.0))
 
 
-def _own_score(prepared: Prepared, sums: Sums) -> Floats | Counts:
-    """Sums of the predicted label's own entry of the moment map, by predicted label."""
-    return sums.soft.score_by_label if prepared.soft and sums.soft else sums.counts
-
-
-def _with_own_prediction(H: Floats, mean: Floats, counts: Counts, score: Floats | Counts) -> Floats:
-    """Sums of `H_y.g` over the records predicted y, from `counts` of them and sums of `g_y`.
-
-    For one-hot `g` this is exact. For a softmax only the entry of the predicted label is known
-    in sum; what is left to the other labels is split among them like their mean.
-    """
-    others = np.array(np.broadcast_to(mean, H.shape))
-    np.fill_diagonal(others, 0.0)
-    typical = (H * others).sum(axis=1) / np.maximum(others.sum(axis=1), 1e-300)
-    return np.asarray(np.diag(H) * score + typical * (counts - score))
+def _added(on: Operator, label: Counts, weights: Floats) -> Floats:
+    """Weights added up by estimated label."""
+    total = np.bincount(label, weights=weights, minlength=on.size)
+    return np.asarray(total, dtype=np.float64)

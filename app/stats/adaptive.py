@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2
 
-from app.stats import bbsd, bbse, intervals, moments
-from app.stats.bbse import Estimate, Prepared
-from app.stats.intervals import Intervals
+from app.stats import bbsd, cells, intervals, moments
+from app.stats.estimator import Operator
+from app.stats.intervals import Linear
 from app.stats.moments import Floats, Sums
 
 LEAST_PREDICTIONS = 50
@@ -22,6 +22,10 @@ CONFIDENCE = 0.97
 
 # Once the window's variance is this part of the reference's, looking further back gains nothing.
 NEGLIGIBLE = 0.1
+# Spans are compared by one linear estimate: that for a window of so many predictions. Its ridge, in
+# records, keeps labels that look alike from drowning the others in noise.
+TYPICAL_PREDICTIONS = 1000.0
+RIDGE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,19 @@ class AdaptiveWindow:
     stopped_by: float | None
 
 
-def choose(prepared: Prepared, panes: Sequence[Sums], *, phi: float = 1.0) -> AdaptiveWindow | None:
+def choose(on: Operator, panes: Sequence[Sums], *, phi: float = 1.0) -> AdaptiveWindow | None:
     """The adaptive window over panes, newest first; None with fewer than 50 predictions in all.
 
     `L* = argmin B(L) + kappa V(L)`, `B(L) = max_{L' < L} (|q_L - q_L'|^2 - kappa V(L'))_+`.
 
-    >>> from app.stats import diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 100], [100, 900]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
+    >>> from app.stats import estimator
+    >>> on = estimator.prepare(cells.of_confusion(np.array([[900, 100], [100, 900]]), np.arange(2)))
     >>> old, new = Sums(np.array([80, 20])), Sums(np.array([40, 60]))
-    >>> choose(prepared, [new] * 8 + [old] * 24).panes
+    >>> choose(on, [new] * 8 + [old] * 24).panes
     8
     """
-    spans = _spans(prepared, panes, phi)
+    at = intervals.planned(on, on.even, TYPICAL_PREDICTIONS)
+    spans = _spans(on, at.ridge(RIDGE), panes, phi)
     if not spans:
         return None
     chosen = int(np.argmin(_risks(spans)))
@@ -79,55 +83,38 @@ def choose(prepared: Prepared, panes: Sequence[Sums], *, phi: float = 1.0) -> Ad
     )
 
 
-def interval(
-    prepared: Prepared,
-    window: AdaptiveWindow,
-    estimate: Estimate,
-    *,
-    level: float = 0.95,
-    phi: float = 1.0,
-) -> Intervals:
-    """The interval to publish with the estimate on an adaptive window.
-
-    The hull of the intervals on the window and on its newest quarter: a drift too small or too
-    slow to shorten the window would otherwise leave the moving label's interval behind.
-    """
-    whole = intervals.score(prepared, estimate, window.sums, level=level, phi=phi)
-    newest = bbse.estimate(prepared, window.recent, phi)
-    recent = intervals.score(prepared, newest, window.recent, level=level, phi=phi)
-    return Intervals(
-        lower=np.minimum(whole.lower, recent.lower),
-        upper=np.maximum(whole.upper, recent.upper),
-        vacuous=whole.vacuous | recent.vacuous,
-    )
-
-
-def _spans(prepared: Prepared, panes: Sequence[Sums], phi: float) -> list[Span]:
+def _spans(on: Operator, by: Linear, panes: Sequence[Sums], phi: float) -> list[Span]:
     """Windows of 1, 2, 4, ... panes, from the first that has enough predictions."""
     spans: list[Span] = []
     length, held = 1, panes[:1]
-    enough = _reference_variance(prepared) * NEGLIGIBLE
+    enough = float(intervals.reference_noise(on, by, on.nu**2).sum()) * NEGLIGIBLE
     while held:
         sums = moments.total([*held])
-        if sums.n >= LEAST_PREDICTIONS:
-            spans.append(_span(prepared, length, sums, phi))
-            if spans[-1].variance <= enough:
+        span = _span(on, by, length, sums, phi) if sums.n >= LEAST_PREDICTIONS else None
+        if span is not None:
+            spans.append(span)
+            if span.variance <= enough:
                 break
         held = [sums, *panes[length : 2 * length]] if length < len(panes) else []
         length = min(2 * length, len(panes)) if held else length
     return spans
 
 
-def _span(prepared: Prepared, length: int, sums: Sums, phi: float) -> Span:
-    mu = prepared.mean(sums)
-    spread = prepared.second_moment(sums) - np.outer(mu, mu)
-    G = prepared.inverse @ spread @ prepared.inverse.T
+def _span(on: Operator, by: Linear, length: int, sums: Sums, phi: float) -> Span | None:
+    """None where the reference knows none of the predictions."""
+    counts = cells.in_window(on.table, sums).counts
+    if not counts.any():
+        return None
+    mu = counts / counts.sum()
+    raw = by.K @ mu
+    scaled = by.K * np.sqrt(mu)
+    G = scaled @ scaled.T - np.outer(raw, raw)
     trace, square = float(np.trace(G)), float((G * G).sum())
-    variance = trace * phi / sums.n
+    variance = trace * phi / float(counts.sum())
     # A quadratic form in normals is about a chi-square with this many degrees of freedom.
     df = trace**2 / square if square > 0.0 else 1.0
     kappa = float(chi2.ppf(CONFIDENCE, df)) / df
-    return Span(length, sums, prepared.inverse @ mu, variance, kappa * variance)
+    return Span(length, sums, raw, variance, kappa * variance)
 
 
 def _risks(spans: Sequence[Span]) -> list[float]:
@@ -141,10 +128,6 @@ def _risks(spans: Sequence[Span]) -> list[float]:
 def _drift(span: Span, shorter: Span) -> float:
     moved = span.raw - shorter.raw
     return max(0.0, float(moved @ moved) - shorter.bound)
-
-
-def _reference_variance(prepared: Prepared) -> float:
-    return float((prepared.variance @ (prepared.nu**2 / prepared.given.n_j)).sum())
 
 
 def _newest_quarter(panes: Sequence[Sums], window: Span) -> Sums:

@@ -12,13 +12,15 @@ from scipy.special import ndtri
 
 from app.stats import accuracy as accuracies
 from app.stats import assumption as assumptions
-from app.stats import bbsd, bbse, combined, diagnosis, intervals
+from app.stats import bbsd, bbse, cells, combined, diagnosis, estimator, identification, intervals
 from app.stats.accuracy import Accuracy, Rates
 from app.stats.assumption import Assumption
 from app.stats.bbsd import Evidence
-from app.stats.bbse import Estimate, Prepared
-from app.stats.diagnosis import Diagnosis
-from app.stats.moments import Bools, Floats, Sums
+from app.stats.bbse import Paper, PaperEstimate
+from app.stats.estimator import Estimate, Operator
+from app.stats.identification import Identification
+from app.stats.intervals import Design
+from app.stats.moments import Bools, Counts, Floats, Sums
 from app.stats.reference import Reference
 
 ENOUGH = 50
@@ -27,23 +29,54 @@ ENOUGH = 50
 # standard errors for a single label.
 IMPLAUSIBLE = 0.00135
 
-Method = Literal["bbse-hard", "bbse-soft"]
+Method = Literal["bbse-cells", "bbse-hard", "bbse-soft"]
+# The share that an estimate gives: the default's, or the paper's.
+Estimator = Literal["default", "bbse-hard", "bbse-soft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """What estimates use of a reference, for one kind of prediction.
+
+    `operator` is None where fewer than two labels can be told apart.
+    """
+
+    operator: Operator | None
+    identified: Identification
+    paper: Paper
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """A reference prepared for windows of hard predictions, and of softmax rows if it has them.
 
-    `check` is what the test of the assumption needs of it, `overall` its sums over all labels.
+    `support` and `nu` are the labels' records and shares, `accuracy` how often predictions were
+    right. `check` is what the test of the assumption needs, `overall` the sums over all labels.
     """
 
-    hard: Prepared
-    soft: Prepared | None
+    support: Counts
+    nu: Floats
+    recall: Floats
+    accuracy: float
+    words: tuple[str, ...]
+    hard: Solver
+    soft: Solver | None
     check: assumptions.Check
     overall: Sums
 
-    def for_window(self, sums: Sums) -> Prepared:
-        return self.hard if sums.soft is None or self.soft is None else self.soft
+    @property
+    def k(self) -> int:
+        return len(self.nu)
+
+    def for_window(self, sums: Sums) -> Solver:
+        """What to estimate a window with: by codes if it and the reference have them."""
+        return self.soft if self.soft is not None and has_codes(sums) else self.hard
+
+    def paper(self, sums: Sums, wanted: Estimator) -> Paper:
+        """The paper's solution to show for a window: soft, if that is possible and wanted."""
+        if self.soft is None or sums.soft is None or wanted == "bbse-hard":
+            return self.hard.paper
+        return self.soft.paper
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +85,7 @@ class Labels:
 
     `p` is the reference's mix and `predicted` the share of predictions. `q` is the estimated mix,
     `raw` the same before it was put on the simplex, `w = q / p`. Intervals are for one label at a
-    time; `moved` says whose weight differs from 1 with all labels considered together. Labels
-    merged into a group share its estimate as in the reference and are only known to lie between
-    none and all of it.
+    time; `moved` says whose weight differs from 1 with all labels considered together.
     """
 
     p: Floats
@@ -68,29 +99,25 @@ class Labels:
     raw: Floats
     moved: Bools
     recall: Rates
-    precision: Rates | None
+    precision: Rates
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Labels that can only be estimated together, and their joint share of the window.
-
-    `bias` is the most that a changed mix inside the group can move the mean prediction.
-    """
+    """Labels that look alike, and their share of the window together, which is known."""
 
     labels: tuple[int, ...]
     q: float
     lower: float
     upper: float
-    bias: float
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """One window against its reference. Without predictions all but the status is None.
 
-    `reference_share` is the part of the estimate's variance that more predictions cannot remove,
-    `guaranteed_error` the worst-case bound on the weights (None where there is no finite one).
+    `reference_share` is the part of the estimate's variance that more predictions cannot remove.
+    `not_identified` and `weakly_identified` are labels that the reference cannot tell apart well.
     """
 
     n: int
@@ -103,74 +130,102 @@ class Analysis:
     accuracy: Accuracy | None = None
     assumption: Assumption | None = None
     reference_share: float | None = None
-    guaranteed_error: float | None = None
+    paper: PaperEstimate | None = None
+    not_identified: tuple[int, ...] = ()
+    weakly_identified: tuple[int, ...] = ()
 
 
-def basis(reference: Reference, decided: Diagnosis | None = None) -> Basis:
-    """What depends on the reference only: two decompositions and two inverses.
+def basis(reference: Reference) -> Basis:
+    """What depends on the reference only."""
+    hard, soft = diagnosis.operators(reference)
+    found = diagnosis.diagnose(reference)
+    return Basis(
+        support=reference.support,
+        nu=found.nu,
+        recall=found.recall,
+        accuracy=found.accuracy,
+        words=tuple(word for word in found.status if word in REFERENCE_WORDS),
+        hard=_solver(reference, hard, soft=False),
+        soft=None if soft is None else _solver(reference, soft, soft=True),
+        check=assumptions.prepare(reference),
+        overall=combined.overall(reference),
+    )
 
-    `decided` is the diagnosis that was made when the reference came in; what was merged then stays
-    merged, so that series keep their meaning.
-    """
-    counts = Reference(reference.counts)
-    own = decided if decided is not None and reference.soft is None else diagnosis.diagnose(counts)
-    hard = bbse.prepare(counts, own)
-    if reference.soft is None:
-        check = assumptions.prepare(counts, hard.diagnosis)
-        return Basis(hard, None, check, combined.overall(counts))
-    found = decided or diagnosis.diagnose(reference)
-    soft = bbse.prepare(reference, found) if found.moments == "soft" else None
-    return Basis(hard, soft, assumptions.prepare(reference, found), combined.overall(reference))
+
+# What a reference says of every window. What is identified depends on the kind of prediction.
+REFERENCE_WORDS = ("trivial", "A2_class_absent", "low_support")
+
+
+def _solver(reference: Reference, on: Operator | None, *, soft: bool) -> Solver:
+    identified = identification.nothing(reference.k) if on is None else identification.identify(on)
+    return Solver(on, identified, bbse.prepare(reference, soft=soft))
+
+
+def has_codes(sums: Sums) -> bool:
+    """Whether every prediction of a window is counted by code; sums of old panes may not be."""
+    return sums.soft is not None and sums.soft.coded
 
 
 def analyse(
-    on: Basis, sums: Sums, *, level: float = 0.95, phi: float = 1.0, seed: int | None = None
+    on: Basis,
+    sums: Sums,
+    *,
+    level: float = 0.95,
+    phi: float = 1.0,
+    seed: int | None = None,
+    wanted: Estimator = "default",
+    delta: float = 0.0,
 ) -> Analysis:
     """The analysis of one window; `seed` makes small windows' resampled p-values repeatable.
+
+    `wanted` chooses what `q` and `w` are. The paper's are Algorithm 1's: ones where `sigma_min` is
+    at most `delta`. Intervals are for the shares themselves, whatever estimated them.
 
     >>> from app.stats import reference
     >>> on = basis(reference.from_confusion(np.array([[900, 200], [100, 800]])))
     >>> found = analyse(on, Sums(np.array([270, 730])))
-    >>> found.labels.q.round(6).tolist(), round(found.accuracy.estimate, 6), found.status
+    >>> found.labels.q.round(3).tolist(), round(found.accuracy.estimate, 3), found.status
     ([0.1, 0.9], 0.81, ('ok', 'assumption_untestable_hard_only'))
     """
-    prepared = on.for_window(sums)
-    method: Method = "bbse-soft" if prepared.soft else "bbse-hard"
+    solver = on.for_window(sums)
     if not sums.n:
-        return Analysis(0, ("no_data", *prepared.diagnosis.status), method)
-    estimate = bbse.estimate(prepared, sums, phi)
-    tests = _tests(on, sums, phi, seed)
-    known = estimate if prepared.estimates_like(on.check.hard) else None
-    assumption = assumptions.assess(on.check, sums, phi=phi, known=known)
-    if estimate.fallback:
-        return Analysis(
-            n=sums.n,
-            status=_status(prepared, sums, assumption, degenerate_w1=True),
-            method=method,
-            labels=_not_estimated(prepared, estimate, sums),
-            tests=tests,
-            assumption=assumption,
-        )
-    noise = intervals.noise(prepared, estimate, sums, phi)
-    of_q = intervals.score(prepared, estimate, sums, level=level, phi=phi)
-    return Analysis(
+        return Analysis(0, ("no_data", *of_reference(on, solver)), "bbse-cells")
+    seen = Analysis(
         n=sums.n,
-        status=_status(
-            prepared,
-            sums,
-            assumption,
-            interval_vacuous=bool(of_q.vacuous.any()),
-            A1_or_A2_violated=_implausible(estimate, noise),
-        ),
-        method=method,
-        labels=_labels(prepared, estimate, sums, of_q, level, phi),
-        groups=_groups(prepared, estimate, of_q),
-        tests=tests,
-        total_variation=bbsd.total_variation(prepared.nu, estimate.q),
-        accuracy=accuracies.accuracy(prepared, estimate, sums, level=level, phi=phi),
-        assumption=assumption,
-        reference_share=noise.reference_share,
-        guaranteed_error=_guaranteed_error(prepared, estimate, sums.n / phi, level),
+        status=(),
+        method="bbse-cells",
+        tests=_tests(on, sums, phi, seed),
+        assumption=assumptions.assess(on.check, sums, phi=phi),
+        paper=bbse.estimate(on.paper(sums, wanted), sums),
+        not_identified=solver.identified.not_identified,
+        weakly_identified=solver.identified.weakly_identified,
+    )
+    seen = _estimated(seen, on, solver, sums, level, phi)
+    if wanted != "default":
+        seen = _as_printed(seen, on, delta)
+    return replace(seen, status=_status(on, solver, sums, seen))
+
+
+def _estimated(
+    seen: Analysis, on: Basis, solver: Solver, sums: Sums, level: float, phi: float
+) -> Analysis:
+    """With the default's numbers, as far as there are any."""
+    if solver.operator is None:
+        return replace(seen, labels=_not_estimated(on, sums))
+    found = cells.in_window(solver.operator.table, sums)
+    if not found.counts.any():
+        return replace(seen, labels=_not_estimated(on, sums), status=("unseen_prediction",))
+    estimate = estimator.estimate(solver.operator, found.counts, phi)
+    at = intervals.design(solver.operator, estimate)
+    known = solver.identified.anything
+    return replace(
+        seen,
+        status=_of_window(at, estimate),
+        labels=_labels(on, at, estimate, sums, level),
+        groups=_groups(at, estimate, solver.identified, level),
+        total_variation=_effect(on, at.on.spread(estimate.q)) if known else None,
+        accuracy=accuracies.accuracy(at, estimate, on.accuracy, level=level),
+        reference_share=intervals.reference_share(at),
     )
 
 
@@ -197,95 +252,122 @@ def widened(found: Analysis, recent: Analysis) -> Analysis:
     return replace(found, labels=labels, groups=groups)
 
 
-def _labels(
-    prepared: Prepared,
-    estimate: Estimate,
-    sums: Sums,
-    of_q: intervals.Intervals,
-    level: float,
-    phi: float,
-) -> Labels:
-    of_w = intervals.weights(prepared, estimate, of_q)
-    alone = np.array([len(column) == 1 for column in prepared.columns])
+def _labels(on: Basis, at: Design, estimate: Estimate, sums: Sums, level: float) -> Labels:
+    spread, p = at.on.spread, on.nu
+    of_q = intervals.shares(at, estimate, level=level)
+    of_precision = accuracies.precision(at, estimate, of_q, level=level)
+    q, lower, upper = spread(estimate.q), spread(of_q.lower), spread(of_q.upper)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        w, w_lower, w_upper = q / p, lower / p, upper / p
     return Labels(
-        p=prepared.diagnosis.nu,
+        p=p,
         predicted=sums.counts / sums.n,
-        q=prepared.spread(estimate.q),
-        q_lower=prepared.repeat(np.where(alone, of_q.lower, 0.0)),
-        q_upper=prepared.repeat(of_q.upper),
-        w=prepared.repeat(estimate.w),
-        w_lower=prepared.repeat(np.where(alone, of_w.lower, 0.0)),
-        w_upper=_upper_weights(prepared, of_q.upper),
-        raw=prepared.spread(estimate.raw),
-        moved=_moved(prepared, estimate, sums, level, phi),
-        recall=accuracies.recall(prepared, level=level),
-        precision=accuracies.precision(prepared, estimate, sums, level=level, phi=phi),
+        q=q,
+        q_lower=lower,
+        q_upper=upper,
+        w=w,
+        w_lower=w_lower,
+        w_upper=w_upper,
+        raw=spread(estimate.raw),
+        moved=_moved(at, estimate, level),
+        recall=accuracies.recall(on.support, on.recall, level=level),
+        precision=Rates(
+            spread(of_precision.estimate), spread(of_precision.lower), spread(of_precision.upper)
+        ),
     )
 
 
-def _not_estimated(prepared: Prepared, estimate: Estimate, sums: Sums) -> Labels:
-    """Algorithm 1's answer to a reference that separates nothing: `w = 1`, and no intervals."""
-    unknown = np.full(prepared.k, np.nan)
+def _not_estimated(on: Basis, sums: Sums) -> Labels:
+    """Of a reference with nothing to tell apart, or a window of nothing it has seen."""
+    unknown = np.full(on.k, np.nan)
+    rates = Rates(unknown, unknown, unknown)
+    # One label is all there is.
+    q = np.ones(1) if on.k == 1 else unknown
     return Labels(
-        p=prepared.diagnosis.nu,
+        p=on.nu,
         predicted=sums.counts / sums.n,
-        q=prepared.spread(estimate.q),
+        q=q,
         q_lower=unknown,
         q_upper=unknown,
-        w=prepared.repeat(estimate.w),
+        w=q,
         w_lower=unknown,
         w_upper=unknown,
         raw=unknown,
-        moved=np.zeros(prepared.k, dtype=np.bool_),
-        recall=accuracies.recall(prepared),
-        precision=None,
+        moved=np.zeros(on.k, dtype=np.bool_),
+        recall=accuracies.recall(on.support, on.recall),
+        precision=rates,
     )
 
 
-def _groups(prepared: Prepared, estimate: Estimate, of_q: intervals.Intervals) -> tuple[Group, ...]:
-    if not prepared.diagnosis.groups:
+def _as_printed(seen: Analysis, on: Basis, delta: float) -> Analysis:
+    """With the paper's `w` and `q` for the default's: Algorithm 1, put on the simplex."""
+    paper = seen.paper
+    assert paper is not None
+    method: Method = "bbse-soft" if paper.moments == "soft" else "bbse-hard"
+    if seen.labels is None:
+        return replace(seen, method=method)
+    if paper.q is None or paper.sigma_min <= delta:
+        ones = np.where(on.support > 0, 1.0, np.nan)
+        unknown = np.full(on.k, np.nan)
+        labels = replace(seen.labels, q=on.nu * ones, w=ones, raw=unknown)
+        return replace(
+            seen,
+            method=method,
+            status=(*seen.status, "degenerate_w1"),
+            labels=labels,
+            total_variation=None,
+        )
+    q = bbse.clipped(paper.q)
+    labels = replace(seen.labels, q=q, w=q / on.nu, raw=paper.q)
+    return replace(seen, method=method, labels=labels, total_variation=_effect(on, q))
+
+
+def _groups(
+    at: Design, estimate: Estimate, identified: Identification, level: float
+) -> tuple[Group, ...]:
+    if not identified.groups:
         return ()
-    per_column = zip(
-        prepared.columns,
-        estimate.q.tolist(),
-        of_q.lower.tolist(),
-        of_q.upper.tolist(),
-        intervals.merge_bias(prepared, estimate).tolist(),
+    place = np.full(at.on.k, -1)
+    place[at.on.table.present] = np.arange(at.on.size)
+    rows = intervals.memberships(
+        at.on.size, [place[list(group)].tolist() for group in identified.groups]
+    )
+    found = intervals.shares(at, estimate, rows, level=level)
+    numbers = zip(
+        identified.groups,
+        (rows @ estimate.q).tolist(),
+        found.lower.tolist(),
+        found.upper.tolist(),
         strict=True,
     )
-    return tuple(Group(*row) for row in per_column if len(row[0]) > 1)
+    return tuple(Group(*row) for row in numbers)
 
 
-def _upper_weights(prepared: Prepared, upper: Floats) -> Floats:
-    """A label may hold all of its group, which is more than the group's weight on its share."""
-    share = np.where(prepared.owner >= 0, prepared.share, np.nan)
-    return np.asarray(prepared.repeat(upper / prepared.nu) / share)
+def _effect(on: Basis, q: Floats) -> float:
+    """How far a mix is from the reference's, over the labels that are estimated."""
+    known = np.isfinite(q)
+    return bbsd.total_variation(on.nu[known] / on.nu[known].sum(), q[known])
 
 
-def _moved(prepared: Prepared, estimate: Estimate, sums: Sums, level: float, phi: float) -> Bools:
-    of_q = intervals.score(prepared, estimate, sums, level=level, simultaneous=True, phi=phi)
-    joint = 1.0 - (1.0 - level) / len(prepared.nu)
-    of_w = intervals.weights(prepared, estimate, of_q, population=True, level=joint)
-    outside = (of_w.lower > 1.0) | (of_w.upper < 1.0)
-    return np.append(outside, False)[prepared.owner]
+def _moved(at: Design, estimate: Estimate, level: float) -> Bools:
+    """Whose share is beyond what the reference's own mix can be, all labels together."""
+    on = at.on
+    found = intervals.shares(at, estimate, level=level, simultaneous=True)
+    z = intervals.quantile(level, on.size)
+    # The reference's mix is an estimate of that of its population, whose noise adds in squares.
+    noise = z * estimate.q / on.nu * np.sqrt(on.nu * (1.0 - on.nu) / on.n_j.sum())
+    low = estimate.q - np.hypot(estimate.q - found.lower, noise)
+    high = estimate.q + np.hypot(found.upper - estimate.q, noise)
+    moved = np.zeros(on.k, dtype=np.bool_)
+    moved[on.table.present] = (low > on.nu) | (high < on.nu)
+    return moved
 
 
-def _implausible(estimate: Estimate, noise: intervals.Noise) -> bool:
-    lowest = float((estimate.raw / np.sqrt(noise.total)).min())
-    return lowest < float(ndtri(IMPLAUSIBLE / len(estimate.raw)))
-
-
-def _guaranteed_error(
-    prepared: Prepared, estimate: Estimate, m: float, level: float
-) -> float | None:
-    """The worst-case bound on the weights; None where it is infinite or labels were merged."""
-    spectrum = prepared.diagnosis.soft if prepared.soft else prepared.diagnosis.hard
-    if spectrum is None or prepared.diagnosis.groups:
-        return None
-    bound = intervals.guaranteed_error(
-        spectrum.sigma_min, estimate.raw / prepared.nu, prepared.n, m, level=level
-    )
-    return bound if np.isfinite(bound) else None
+def _of_window(at: Design, estimate: Estimate) -> tuple[str, ...]:
+    """What the estimate itself says of the window."""
+    raw, sd = intervals.unbiased_estimates(at, estimate)
+    improbable = len(raw) > 0 and float((raw / sd).min()) < float(ndtri(IMPLAUSIBLE / len(raw)))
+    return ("A1_or_A2_violated",) if improbable else ()
 
 
 def _tests(on: Basis, sums: Sums, phi: float, seed: int | None) -> tuple[Evidence, ...]:
@@ -299,14 +381,29 @@ def _tests(on: Basis, sums: Sums, phi: float, seed: int | None) -> tuple[Evidenc
     return (combined.combined(on.overall, sums, phi=phi, seed=seed), *on_labels)
 
 
-def _status(
-    prepared: Prepared, sums: Sums, assumption: Assumption, **found: bool
-) -> tuple[str, ...]:
+def of_reference(on: Basis, solver: Solver) -> tuple[str, ...]:
+    """What the reference alone says of every window of one kind of prediction."""
+    words = {
+        "not_identified": bool(solver.identified.not_identified),
+        "weakly_identified": bool(solver.identified.weakly_identified),
+    }
+    found = (*on.words, *(word for word, holds in words.items() if holds))
+    return found or ("ok",)
+
+
+def _status(on: Basis, solver: Solver, sums: Sums, seen: Analysis) -> tuple[str, ...]:
     """The words for this window, then the reference's, then the assumption's, each once."""
-    found = {
+    assumption, labels = seen.assumption, seen.labels
+    assert assumption is not None
+    vacuous = labels is not None and ((labels.q_lower == 0.0) & (labels.q_upper == 1.0)).any()
+    holds = {
         "insufficient_data": sums.n < ENOUGH,
         "unseen_prediction": bool(assumption.unseen),
-        **found,
+        "interval_vacuous": bool(vacuous),
+        # Panes of an earlier release, or sums that nobody counted by code.
+        "codes_missing": on.soft is not None and sums.soft is not None and not has_codes(sums),
     }
-    words = [word for word, holds in found.items() if holds]
-    return tuple(dict.fromkeys((*words, *prepared.diagnosis.status, *assumption.status)))
+    words = [word for word, is_so in holds.items() if is_so]
+    return tuple(
+        dict.fromkeys((*words, *seen.status, *of_reference(on, solver), *assumption.status))
+    )

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.stats import bounds, sequential
-from app.stats.diagnosis import ABSENT_BELOW
 from app.stats.moments import CONFIDENCE_BINS, CONFIDENCE_EDGES, Counts, Floats
-from app.stats.reference import Reference, SoftReference
+from app.stats.reference import ABSENT_BELOW, Reference, SoftReference
 from app.stats.sequential import State
 
 RATES = np.array([0.25, 0.5, 1.0, 2.0, -0.25, -0.5, -1.0, -2.0])

@@ -32,8 +32,11 @@ class _Scores:
     second: Floats
 
 
+_NONE = np.zeros(0, dtype=np.int64)
+
+
 def overall(reference: Reference) -> Sums:
-    """The sums of a reference over all its labels, as if it were a window."""
+    """The sums of a reference over all its labels, as if it were a window; without codes."""
     soft = reference.soft
     if soft is None:
         return Sums(reference.predicted)
@@ -43,8 +46,8 @@ def overall(reference: Reference) -> Sums:
             prob=soft.prob.sum(axis=1),
             outer=soft.outer.sum(axis=1),
             cells=soft.cells.sum(axis=1),
-            codes=soft.codes,
-            code_counts=soft.code_counts.sum(axis=1),
+            codes=_NONE,
+            code_counts=_NONE,
             score=float(soft.score.sum()),
             score_squared=float(soft.score_squared.sum()),
             score_by_label=soft.score_by_label.sum(axis=1),

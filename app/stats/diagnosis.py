@@ -1,32 +1,24 @@
 """Whether a reference can tell its labels apart, decided once and frozen with it.
 
-Black-box estimation inverts the confusion matrix, so everything downstream rests on its smallest
-singular value (assumption A.3 of Lipton, Wang and Smola, 2018) and on every label being there
-(A.2). What cannot be told apart is merged; what is not there is left out and said so.
+Everything rests on two things: that every label of production is there (assumption A.2 of Lipton,
+Wang and Smola, 2018), and that the black box separates them (A.3). Labels with too few records are
+left out of estimates. Labels that look alike stay, with intervals as wide as that makes them; how
+wide at least is known from the reference alone. The paper's own measure, the smallest singular
+value of the confusion matrix, is reported beside that.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from app.stats import reference as references
-from app.stats.moments import Bools, Counts, Floats
-from app.stats.reference import Conditionals, Reference
+from app.stats import cells, estimator, identification
+from app.stats.estimator import Operator
+from app.stats.identification import Identification, identify
+from app.stats.moments import FULL_OUTER_LABELS, Bools, Counts, Floats
+from app.stats.reference import ABSENT_BELOW, Reference, SoftReference
 
-Columns = tuple[tuple[int, ...], ...]
-
-# Fewer records than this and a column of the confusion matrix is hearsay: the label is left out.
-ABSENT_BELOW = 5
 LOW_SUPPORT_BELOW = 30
-
-# A direction of the confusion matrix must stand out of its own sampling error by this factor.
-# The relative error of w along it is the inverse: beyond 1/5 the delta method, and with it every
-# interval, stops being trustworthy. At 3 the warning comes too late (the design study, section a).
-ERRORS_NEEDED = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +36,6 @@ class Spectrum:
     condition_number: float
     conditional_sigma_min: float
     conditional_condition_number: float
-    degenerate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +45,9 @@ class Diagnosis:
     `recall` is NaN for labels without records, `precision` for labels never predicted, `accuracy`
     without any record. `absent` labels have fewer than 5 records and are left out of every
     estimate (`missing` are those of them with none at all); `low_support` labels have 5 to 29.
-    `moments` says which moment map estimates use. `columns` are what can be estimated, in label
-    order: single labels and groups that can only be estimated together (also in `groups`).
+    `moments` says which predictions tell more. `identified` says which labels those tell apart.
+    `before` is set of a reference that an earlier release diagnosed: its status then, and the
+    labels that were merged.
     """
 
     n: int
@@ -70,38 +62,52 @@ class Diagnosis:
     hard: Spectrum
     soft: Spectrum | None
     moments: Literal["hard", "soft"]
-    columns: Columns
+    identified: Identification
     status: tuple[str, ...]
+    before: "Before | None" = None
 
     @property
-    def groups(self) -> Columns:
-        """Labels merged because they cannot be told apart: the columns of two labels or more."""
-        return tuple(column for column in self.columns if len(column) > 1)
+    def spectrum(self) -> Spectrum:
+        """Of the moments that tell more."""
+        return self.hard if self.soft is None or self.moments == "hard" else self.soft
 
     @property
     def estimable(self) -> bool:
-        """Whether there is anything to estimate: at least two columns that differ."""
-        return len(self.columns) > 1
+        """Whether there is anything to estimate: two labels or more, some of which can be known."""
+        return self.n > 0 and self.identified.anything
 
 
-def diagnose(reference: Reference, delta: float = 0.0) -> Diagnosis:
-    """What the reference can support; soft moments are preferred where they are sound.
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an earlier release made of a reference."""
 
-    `delta` is the paper's threshold on `sigma_min` (Algorithm 1): an override, since no fixed
-    value suits every number of labels.
+    status: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
 
-    >>> confusion = np.array([[90, 5, 5], [5, 50, 50], [5, 45, 45]])
-    >>> found = diagnose(references.from_confusion(confusion))
-    >>> found.status, found.groups
-    (('merged',), ((1, 2),))
+
+def diagnose(reference: Reference) -> Diagnosis:
+    """What the reference can support, by its softmax rows if it has them.
+
+    >>> from app.stats.reference import from_confusion
+    >>> found = diagnose(from_confusion(np.array([[90, 5, 5], [5, 50, 50], [5, 45, 45]])))
+    >>> found.status, found.identified.groups
+    (('not_identified',), ((1, 2),))
     """
-    present = tuple((int(j),) for j in np.flatnonzero(reference.support >= ABSENT_BELOW))
-    hard = _spectrum(reference, present, delta, soft=False)
-    soft = _spectrum(reference, present, delta, soft=True) if reference.soft else None
-    moments: Literal["hard", "soft"] = _moments(hard, soft)
-    columns, word = _columns(reference, present, delta, hard, soft)
+    present = reference.present
+    hard, soft = operators(reference)
+    best = soft or hard
+    identified = identification.nothing(reference.k) if best is None else identify(best)
     low = (reference.support >= ABSENT_BELOW) & (reference.support < LOW_SUPPORT_BELOW)
     absent = _labels(reference.support < ABSENT_BELOW)
+    words = {
+        "A2_class_absent": bool(absent),
+        "low_support": bool(low.any()),
+        "not_identified": bool(identified.not_identified),
+        "weakly_identified": bool(identified.weakly_identified),
+    }
+    status = tuple(word for word, holds in words.items() if holds)
+    if reference.k == 1:
+        status = ("trivial",)
     return Diagnosis(
         n=reference.n,
         nu=_ratio(reference.support, reference.n),
@@ -112,158 +118,66 @@ def diagnose(reference: Reference, delta: float = 0.0) -> Diagnosis:
         absent=absent,
         missing=_labels(reference.support == 0),
         low_support=_labels(low),
-        hard=hard,
-        soft=soft,
-        moments=moments,
-        columns=columns,
-        status=(
-            word,
-            *(["A2_class_absent"] if absent else []),
-            *(["low_support"] if low.any() else []),
-        ),
+        hard=_spectrum(reference, present, soft=None),
+        soft=None if reference.soft is None else _spectrum(reference, present, reference.soft),
+        moments="hard" if reference.table is None else "soft",
+        identified=identified,
+        status=status or ("ok",),
     )
 
 
-def _moments(hard: Spectrum, soft: Spectrum | None) -> Literal["hard", "soft"]:
-    if soft is None or (soft.degenerate and not hard.degenerate):
-        return "hard"
-    return "soft"
-
-
-def _columns(
-    reference: Reference, present: Columns, delta: float, hard: Spectrum, soft: Spectrum | None
-) -> tuple[Columns, str]:
-    """What can be estimated, and the status word that says how it came about."""
-    if reference.k == 1:
-        return present, "trivial"
+def operators(reference: Reference) -> tuple[Operator | None, Operator | None]:
+    """What estimates of hard predictions use, and of softmax rows; None where nothing can be."""
+    present = reference.present
     if len(present) < 2:
-        return present, "degenerate_w1"
-    if not hard.degenerate:
-        return present, "ok"
-    if soft is not None and not soft.degenerate:
-        return present, "ok_soft_fallback"
-    columns = _merge(reference, present, delta, soft=soft is not None)
-    return columns, "merged" if len(columns) > 1 else "degenerate_w1"
+        return None, None
+    hard = estimator.prepare(cells.of_confusion(reference.counts, present))
+    return hard, None if reference.table is None else estimator.prepare(reference.table)
 
 
-def _spectrum(reference: Reference, columns: Columns, delta: float, *, soft: bool) -> Spectrum:
-    if not columns:
-        return Spectrum(0.0, 0.0, np.inf, 0.0, np.inf, degenerate=True)
-    given = references.conditionals(reference, columns, soft=soft)
-    sigma, error = _joint_singular_values(given)
-    conditional = np.asarray(np.linalg.svd(given.A, compute_uv=False), dtype=np.float64)
+def _spectrum(reference: Reference, present: Counts, soft: SoftReference | None) -> Spectrum:
+    """Of `C` and `A` over the labels that are present."""
+    if not len(present):
+        return Spectrum(0.0, 0.0, np.inf, 0.0, np.inf)
+    n_j = reference.support[present]
+    A = reference.conditional(soft=soft is not None)[:, present]
+    sigma, error = _joint_singular_values(A, n_j, soft, present)
+    conditional = np.asarray(np.linalg.svd(A, compute_uv=False), dtype=np.float64)
     return Spectrum(
         sigma_min=float(sigma[-1]),
         sigma_min_error=error,
         condition_number=_condition(sigma),
         conditional_sigma_min=float(conditional[-1]),
         conditional_condition_number=_condition(conditional),
-        degenerate=_weak_directions(given, delta).shape[1] > 0,
     )
 
 
-def _joint_singular_values(given: Conditionals) -> tuple[Floats, float]:
+def _joint_singular_values(
+    A: Floats, n_j: Counts, soft: SoftReference | None, present: Counts
+) -> tuple[Floats, float]:
     """The singular values of `C = A diag(nu)`, and the standard error of the smallest.
 
     With `u, v` its singular vectors, `u' C v` is a mean over the n records of `v_y u.g`.
     """
-    n = given.n_j.sum()
-    nu = given.n_j / n
-    U, sigma, Vt = np.linalg.svd(given.A * nu, full_matrices=False)
-    mean_square = float(given.second_moment(U[:, -1:].T)[0] @ (nu * Vt[-1] ** 2))
+    n = n_j.sum()
+    nu = n_j / n
+    U, sigma, Vt = np.linalg.svd(A * nu, full_matrices=False)
+    second = _second_moment(U[:, -1], A, n_j, soft, present)
+    mean_square = float(second @ (nu * Vt[-1] ** 2))
     return sigma, float(np.sqrt(max(mean_square - float(sigma[-1]) ** 2, 0.0) / n))
 
 
-def _weak_directions(given: Conditionals, delta: float) -> Floats:
-    """Changes of `q` (columns of the answer) that the reference cannot tell from no change.
-
-    They are sought in `B = A diag(sqrt(nu))`, whose columns are about equally noisy however rare
-    the labels, with the label counts held fixed: a rare label that is never confused has a small
-    and noisy `sigma_min(C)`, yet is perfectly estimable. A singular value of B must exceed five
-    standard errors of its own, and what noise alone makes of an empty matrix (Weyl's inequality),
-    which grows with the number of labels. `sigma_min(C)` must exceed `delta`.
+def _second_moment(
+    u: Floats, A: Floats, n_j: Counts, soft: SoftReference | None, present: Counts
+) -> Floats:
+    """`E_j[(u.g)^2]`. Where sums of products were not kept, for many labels, it is a bound:
+    `(u.p)^2 <= sum_i p_i u_i^2` for every softmax row by Jensen's inequality.
     """
-    n = given.n_j.sum()
-    root = np.sqrt(given.n_j / n)
-    U, sigma, Vt = np.linalg.svd(given.A * root, full_matrices=False)
-    error = np.sqrt((given.variance(U.T) * Vt**2).sum(axis=1) / n)
-    weak = sigma <= np.maximum(ERRORS_NEEDED * error, max(_noise_norm(given), 1.0 / n))
-    if delta > 0.0:
-        weak[-1] |= np.linalg.svd(given.A * root**2, compute_uv=False)[-1] <= delta
-    return np.asarray(root[:, None] * Vt[weak].T)
-
-
-def _noise_norm(given: Conditionals) -> float:
-    """About the largest singular value that sampling noise has in `A diag(sqrt(nu))`.
-
-    A random matrix with independent columns has a norm near the largest column's plus the
-    largest row's standard deviation.
-    """
-    spread = given.entry_variance() / given.n_j.sum()
-    return float(np.sqrt(spread.sum(axis=0).max()) + np.sqrt(spread.sum(axis=1).max()))
-
-
-def _merge(reference: Reference, columns: Columns, delta: float, *, soft: bool) -> Columns:
-    """Columns merged until no direction is weak, or one column is left."""
-    while len(columns) > 1:
-        given = references.conditionals(reference, columns, soft=soft)
-        weak = _weak_directions(given, delta)
-        if not weak.shape[1]:
-            break
-        columns = _united(columns, _pairs(given.A, weak))
-    return columns
-
-
-def _pairs(A: Floats, weak: Floats) -> list[tuple[int, int]]:
-    """The columns to merge next: those that trade off against each other most.
-
-    Along a weak direction x the estimate can slide unnoticed, so columns that x pushes opposite
-    ways are confused. Summing `x_a x_b` over all weak directions does not depend on the basis
-    chosen in their span. Each column is paired with its strongest trade-off; of these pairs the
-    strongest are taken, none faint beside the first, and no more than there are weak directions.
-    Pairs overlap only where most directions are weak: merging a crowd pair by pair takes for ever.
-    """
-    trade = weak @ weak.T
-    heaviest = int(np.diag(trade).argmax())
-    np.fill_diagonal(trade, np.inf)
-    if trade.min() >= 0.0:
-        return [(heaviest, _closest(A, heaviest))]
-    partner, strength = trade.argmin(axis=1), trade.min(axis=1)
-    pairs = {
-        (min(a, b), max(a, b)): strength[a]
-        for a, b in enumerate(partner.tolist())
-        if strength[a] <= trade.min() / 4.0
-    }
-    chosen = sorted(pairs, key=lambda pair: (pairs[pair], pair))
-    if 2 * weak.shape[1] <= len(trade):
-        chosen = _disjoint(chosen)
-    return chosen[: weak.shape[1]]
-
-
-def _disjoint(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    taken: set[int] = set()
-    disjoint = []
-    for pair in pairs:
-        if taken.isdisjoint(pair):
-            taken.update(pair)
-            disjoint.append(pair)
-    return disjoint
-
-
-def _closest(A: Floats, column: int) -> int:
-    distance = np.abs(A - A[:, [column]]).sum(axis=0)
-    distance[column] = np.inf
-    return int(distance.argmin())
-
-
-def _united(columns: Columns, pairs: Sequence[tuple[int, int]]) -> Columns:
-    """The columns after merging each pair; pairs that share a column make one group."""
-    first, second = np.array(pairs).T
-    graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(columns), len(columns)))
-    groups: dict[int, list[int]] = {}
-    for group, column in zip(connected_components(graph)[1].tolist(), columns, strict=True):
-        groups.setdefault(group, []).extend(column)
-    return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
+    if soft is None or len(u) > FULL_OUTER_LABELS:
+        return np.asarray(u**2 @ A)
+    first, second = np.triu_indices(len(u))
+    times = np.where(first == second, 1.0, 2.0)
+    return np.asarray((u[first] * u[second] * times) @ (soft.outer[:, present] / n_j))
 
 
 def _condition(sigma: Floats) -> float:

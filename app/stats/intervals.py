@@ -1,32 +1,40 @@
 """How far an estimated label mix may be off, counting the noise of both samples.
 
-From `q_hat - q = A_hat^+ [(mu_hat - mu) - (A_hat - A) q]` the error has two independent parts: the
-window's, which shrinks with more predictions, and the reference's, which does not. Leaving out
-the second is the usual mistake; at a thousand labelled records it halves the coverage.
+Every interval inverts a test around a linear estimate `K mu`, which has the window's noise and the
+reference's; leaving out the second is the usual mistake, and at a thousand labelled records it
+halves the coverage. Labels that look alike make an unbiased `K` useless. There a ridge keeps the
+noise small at the price of bias, whose worst case over all mixes is known and is added
+(bias-aware intervals; Armstrong and Kolesar, 2018). So what is not identified gets a wide interval,
+and nothing else does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
-from app.stats.bbse import Estimate, Prepared
-from app.stats.moments import Bools, Floats, Sums
+from app.stats import estimator
+from app.stats.estimator import ENDLESS, MANY_LABELS, Estimate, Operator, Weighing
+from app.stats.moments import Bools, Counts, Floats
 
-# An estimate close to one leaves nearly nothing to the other columns; their mix, which the
-# interval moves mass to and from, is then not taken from less than this share.
-LEAST_REMAINDER = 0.02
+# Ridges to try besides none, in records; the shortest expected interval wins, if it is shorter by
+# two percent. None are tried while all intervals are expected to be as short as this.
+RIDGES = (1.0, 10.0, 100.0)
+SHORT_ENOUGH = 0.1
+WORTH_A_RIDGE = 0.98
 
-# The constants of the paper's Theorem 1 as printed, and as its own proof gives them: squaring
-# the sum of two errors doubles each (which the reference's term lost), and Hoeffding's inequality
-# for the window's term is off by two the other way.
-PRINTED = (80.0, 80.0)
-PROVED = (160.0, 40.0)
+# Of the largest entry of `H`: a ridge that an estimate does not get over.
+WALL = 10.0
+
+# An estimate that moves by less than this part of its label's share says nothing of it.
+LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """One interval for each column; `vacuous` ones are all of [0, 1], as nothing is known."""
+    """One interval for each share; `vacuous` ones are all of [0, 1], as nothing is known."""
 
     lower: Floats
     upper: Floats
@@ -34,174 +42,380 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """Variance of each column's raw estimate, by the sample it comes from."""
+class Linear:
+    """Linear estimates `K mu` of shares, one a row: of labels, or of groups of labels.
 
-    window: Floats
-    reference: Floats
+    `G = K A` is what each is on average given each label; None where it is the identity.
+    """
 
-    @property
-    def total(self) -> Floats:
-        return self.window + self.reference
+    K: Floats
+    G: Floats | None
 
-    @property
-    def reference_share(self) -> float:
-        """Above a half a longer window hardly helps: more labelled records would."""
-        return float(self.reference.sum() / self.total.sum())
+    def means(self, size: int) -> Floats:
+        """`G`, whichever it is."""
+        return np.eye(size) if self.G is None else self.G
 
 
-def score(
-    prepared: Prepared,
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What decides the interval of each share, if its truth were t.
+
+    The estimate's variance is `c0 + c1 t + c2 t^2`. Its mean is `t` times something between
+    `in_low` and `in_high` (labels of the share) plus `1 - t` times something between `out_low` and
+    `out_high` (all others). At the estimated mix its standard deviation is `sd` and its worst bias
+    `bias`.
+    """
+
+    c0: Floats
+    c1: Floats
+    c2: Floats
+    in_low: Floats
+    in_high: Floats
+    out_low: Floats
+    out_high: Floats
+    sd: Floats
+    bias: Floats
+
+    def half_length(self, level: float) -> Floats:
+        """The expected half-length; large where the estimate does not move with the share."""
+        gain = np.abs(self.in_low + self.in_high - self.out_low - self.out_high) / 2.0
+        reach = self.bias + arm(self.bias, self.sd, level) * self.sd
+        return np.asarray(reach / np.maximum(gain, np.finfo(np.float64).tiny))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A reference at one mix `q` and for `m` predictions: all that intervals are made from.
+
+    The mix is kept off the boundary, where single cells would be trusted blindly. `weighing` may be
+    that of a mix near by.
+    """
+
+    on: Operator
+    q: Floats
+    m: float
+    weighing: Weighing
+
+    @cached_property
+    def unbiased(self) -> Linear:
+        """Without a ridge: unbiased for every label that is identified."""
+        if self.on.doubted.size:
+            return self.ridge(0.0)
+        inverse, regular = estimator.inverted(self.weighing.H)
+        K = inverse @ (self.on.A * self.weighing.D[:, None]).T
+        return Linear(K, None if regular else K @ self.on.A)
+
+    @cached_property
+    def alone(self) -> Terms:
+        """Of single labels, without a ridge."""
+        return label_terms(self, self.unbiased)
+
+    @cached_property
+    def exact(self) -> Bools:
+        """Which labels are identified: estimated without bias whatever the mix."""
+        return np.asarray((self.alone.bias == 0.0) & (self.alone.in_low == 1.0))
+
+    @cached_property
+    def of_labels(self) -> list[tuple[Linear, Terms]]:
+        """The linear estimates that intervals choose from, the unbiased one first, with terms.
+
+        With ridges only where it may be worth it; for very many labels each would take a second.
+        """
+        plain = [(self.unbiased, self.alone)]
+        short = (self.alone.half_length(0.95) <= SHORT_ENOUGH).all()
+        if short or self.on.size > MANY_LABELS:
+            return plain
+        ridged = [self.ridge(kappa) for kappa in RIDGES]
+        return plain + [(of, label_terms(self, of)) for of in ridged]
+
+    def ridge(self, kappa: float) -> Linear:
+        """`(H + kappa I)^-1 A' D`, and what makes its columns sum to one added evenly.
+
+        Directions that are doubted have a ridge that leaves nothing of them.
+        """
+        on, H = self.on, self.weighing.H
+        wall = WALL * H.diagonal().max() * (on.doubted @ on.doubted.T)
+        system = H + kappa * np.eye(on.size) + wall
+        weighted = (on.A * self.weighing.D[:, None]).T
+        solved = np.linalg.solve(system, np.column_stack([weighted, np.ones(on.size)]))
+        K, v = solved[:, :-1], solved[:, -1]
+        K = K + np.outer(v / v.sum(), 1.0 - K.sum(axis=0))
+        return Linear(np.asarray(K), np.asarray(K @ on.A))
+
+
+def design(on: Operator, estimate: Estimate) -> Design:
+    """Where the intervals of an estimate are made: at its mix, a record away from the boundary."""
+    q = (estimate.m * estimate.q + 1.0) / (estimate.m + on.size)
+    # For very many labels the weights that the estimate was made with are near enough.
+    near = estimate.weighing if on.size > MANY_LABELS else None
+    return Design(on, q, estimate.m, near or estimator.weighing(on, q, estimate.m))
+
+
+def planned(on: Operator, q: Floats, m: float) -> Design:
+    """What a window of `m` predictions with label mix `q` would leave unknown."""
+    return Design(on, q, m, estimator.weighing(on, q, m))
+
+
+def endless(on: Operator) -> Design:
+    """The same of a window without end, at a mix between even and the reference's."""
+    return planned(on, on.even, ENDLESS)
+
+
+def label_terms(at: Design, of: Linear) -> Terms:
+    """Of single labels: sums over all labels, less the label's own part."""
+    on, q = at.on, at.q
+    squares, noise = of.K**2, _Noise(on, of)
+    own_E = np.einsum("ib,bi->i", squares, on.A)
+    own_G = np.ones(on.size) if of.G is None else np.diag(of.G)
+    own_R = (own_E - own_G**2) / on.n_j + on.stray / on.n_j * noise.astray(own_G)
+    rest = np.maximum(1.0 - q, np.finfo(np.float64).tiny)
+    all_G = q if of.G is None else of.G @ q
+    parts = _Parts(
+        E_own=own_E,
+        E_rest=(squares @ (on.A @ q) - q * own_E) / rest,
+        G_own=own_G,
+        G_rest=(all_G - q * own_G) / rest,
+        R_own=own_R,
+        R_rest=np.maximum(noise.of(q**2, squares) - q**2 * own_R, 0.0) / rest**2,
+    )
+    if of.G is None:
+        zero = np.zeros(on.size)
+        return _terms(at, q, parts, (own_G, own_G), (zero, zero))
+    outside = ~np.eye(on.size, dtype=np.bool_)
+    exact = np.abs(own_G - 1.0) < ROUNDING
+    inside = np.where(exact, 1.0, own_G)
+    return _terms(at, q, parts, (inside, inside), _range(of.G, outside, 0.0))
+
+
+def group_terms(at: Design, of: Linear, groups: Floats) -> Terms:
+    """Of groups of labels, a row each, with one for each label in it.
+
+    Inside and outside a group, labels keep their proportions while its share moves.
+    """
+    on, q = at.on, at.q
+    G = of.K @ on.A
+    squares, inside = of.K**2, groups > 0.0
+    second = squares @ on.A
+    strayed = _Noise(on, of).astray(G.T).T
+    noise = (np.maximum(second - G**2, 0.0) + on.stray * strayed) / on.n_j
+    share = groups @ q
+    own = groups * q / share[:, None]
+    rest = (1.0 - groups) * q / np.maximum(1.0 - share, np.finfo(np.float64).tiny)[:, None]
+    parts = _Parts(
+        E_own=(own * second).sum(axis=1),
+        E_rest=(rest * second).sum(axis=1),
+        G_own=(own * G).sum(axis=1),
+        G_rest=(rest * G).sum(axis=1),
+        R_own=(own**2 * noise).sum(axis=1),
+        R_rest=(rest**2 * noise).sum(axis=1),
+    )
+    return _terms(at, share, parts, _range(G, inside, 1.0), _range(G, ~inside, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Of each share: mean square, mean and reference noise, of its own labels and of the rest."""
+
+    E_own: Floats
+    E_rest: Floats
+    G_own: Floats
+    G_rest: Floats
+    R_own: Floats
+    R_rest: Floats
+
+
+def _terms(
+    at: Design,
+    share: Floats,
+    parts: _Parts,
+    inside: tuple[Floats, Floats],
+    outside: tuple[Floats, Floats],
+) -> Terms:
+    m, apart = at.m, parts.G_own - parts.G_rest
+    c0 = (parts.E_rest - parts.G_rest**2) / m + parts.R_rest
+    c1 = (parts.E_own - parts.E_rest - 2.0 * parts.G_rest * apart) / m - 2.0 * parts.R_rest
+    c2 = -(apart**2) / m + parts.R_own + parts.R_rest
+    sd = np.sqrt(np.maximum(c0 + c1 * share + c2 * share**2, 1e-300))
+    spread_out, spread_in = outside[1] - outside[0], inside[1] - inside[0]
+    bias = (spread_out * (1.0 - share) + spread_in * share) / 2.0
+    return Terms(c0, c1, c2, *inside, *outside, sd, bias)
+
+
+class _Noise:
+    """The reference's noise in linear estimates, for records of each label.
+
+    `R_il = { sum_b K_ib^2 A_bl - G_il^2 + s_l sum_b mix_b (K_ib - G_il)^2 } / n_l`, where `s_l` is
+    the share of label l's records that may stray. Sums of it over labels need no matrix of it.
+    """
+
+    def __init__(self, on: Operator, of: Linear) -> None:
+        self._on, self._of = on, of
+        self._square, self._mean = of.K**2 @ on.mix, of.K @ on.mix
+
+    def astray(self, G: Floats) -> Floats:
+        """`sum_b mix_b (K_ib - G_i)^2`; the last axis of G is that of the estimates."""
+        return np.asarray(self._square - 2.0 * G * self._mean + G**2)
+
+    def of(self, weights: Floats, squares: Floats) -> Floats:
+        """`sum_l weights_l R_il` for each estimate i."""
+        on, G = self._on, self._of.G
+        plain = weights / on.n_j
+        stray = on.stray * plain
+        own = squares @ (on.A @ plain)
+        if G is None:
+            of_G, of_squares, of_plain = stray, stray, plain
+        else:
+            of_G, of_squares, of_plain = G @ stray, G**2 @ stray, G**2 @ plain
+        anywhere = self._square * stray.sum() - 2.0 * self._mean * of_G + of_squares
+        return np.asarray(own - of_plain + anywhere)
+
+
+def reference_noise(on: Operator, of: Linear, weights: Floats) -> Floats:
+    """The variance of each estimate from the reference, if label l counts `weights_l` times."""
+    return np.maximum(_Noise(on, of).of(weights, of.K**2), 0.0)
+
+
+# What is left of the bias of an unbiased estimate is rounding.
+ROUNDING = 1e-6
+
+
+def _range(G: Floats, where: Bools, truth: float) -> tuple[Floats, Floats]:
+    """The least and the largest of each row, among some; `truth` where they are next to it."""
+    low = np.min(G, axis=1, where=where, initial=np.inf)
+    high = np.max(G, axis=1, where=where, initial=-np.inf)
+    exact = (np.maximum(high - truth, truth - low) < ROUNDING) | (low > high)
+    return np.where(exact, truth, low), np.where(exact, truth, high)
+
+
+def shares(
+    at: Design,
     estimate: Estimate,
-    sums: Sums,
+    groups: Floats | None = None,
     *,
     level: float = 0.95,
     simultaneous: bool = False,
-    phi: float = 1.0,
 ) -> Intervals:
-    """Wilson's interval carried over to `q = A^+ mu`: every t that a score test does not reject.
+    """The interval of each label's share, or of each group's.
 
-    The variance is taken at the candidate t instead of at the estimate, moving mass between the
-    column and the rest in proportion, and solves
-    `(t - raw)^2 = z^2 ([s0 + s1 (t - raw) - t^2] / m + r_own t^2 + r_oth (1 - t)^2)`,
-    a quadratic in t. Where every t passes the reference is too small to say anything.
-    `simultaneous` intervals hold for all columns at once (Bonferroni).
+    Of several ridges each share takes the one whose interval is expected to be shortest.
+    `simultaneous` intervals of labels hold for all at once (Bonferroni).
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
-    >>> window = Sums(np.array([270, 730]))
-    >>> found = score(prepared, bbse.estimate(prepared, window), window)
-    >>> found.lower.round(3).tolist(), found.upper.round(3).tolist()
-    ([0.047, 0.847], [0.153, 0.953])
+    >>> from app.stats import cells
+    >>> N = np.array([[180, 30, 10], [15, 150, 60], [5, 20, 130]])
+    >>> on = estimator.prepare(cells.of_confusion(N, np.arange(3)))
+    >>> found = estimator.estimate(on, np.array([90.0, 200.0, 210.0]))
+    >>> intervals = shares(design(on, found), found)
+    >>> intervals.lower.round(4).tolist(), intervals.upper.round(4).tolist()
+    ([0.0694, 0.1568, 0.4976], [0.1748, 0.3984, 0.7166])
     """
-    z2 = quantile(level, len(prepared.nu) if simultaneous else 1) ** 2
-    m = sums.n / phi
-    raw, q = estimate.raw, estimate.q
-    rest = np.maximum(1.0 - q, LEAST_REMAINDER)
-    s0 = (
-        prepared.second_moment_along(sums, prepared.inverse)
-        + prepared.window_smoothing * _squares(prepared) / m
+    wanted = 1.0 - (1.0 - level) / at.on.size if simultaneous else level
+    q = estimate.q if groups is None else groups @ estimate.q
+    lower, upper, vacuous = np.zeros(len(q)), np.ones(len(q)), np.ones(len(q), dtype=np.bool_)
+    for of, terms_, rows in _chosen(at, groups, level):
+        found = _inverted(terms_, of.K @ estimate.mu, wanted)
+        lower[rows], upper[rows] = found.lower[rows], found.upper[rows]
+        vacuous[rows] = found.vacuous[rows]
+    return Intervals(np.minimum(lower, q), np.maximum(upper, q), vacuous)
+
+
+def expected_half_lengths(at: Design, groups: Floats | None = None, level: float = 0.95) -> Floats:
+    """How long the interval of each share is expected to be, on either side; .5 if vacuous."""
+    halves = np.zeros(at.on.size if groups is None else len(groups))
+    for _, terms_, rows in _chosen(at, groups, level):
+        halves[rows] = np.where(_useless(terms_, level), 0.5, terms_.half_length(level))[rows]
+    return np.minimum(halves, 0.5)
+
+
+def unbiased_estimates(at: Design, estimate: Estimate) -> tuple[Floats, Floats]:
+    """The estimates of labels that are identified, which may be negative, and their errors."""
+    return (at.unbiased.K @ estimate.mu)[at.exact], at.alone.sd[at.exact]
+
+
+def reference_share(at: Design) -> float:
+    """The part of the estimates' variance that is the reference's own noise.
+
+    Above a half a longer window hardly helps: more labelled records would.
+    """
+    of, q = at.unbiased, at.q
+    reference = float(reference_noise(at.on, of, q**2).sum())
+    mean = q if of.G is None else of.G @ q
+    spread = np.maximum(of.K**2 @ (at.on.A @ q) - mean**2, 0.0)
+    total = reference + float(spread.sum()) / at.m
+    return reference / total if total > 0.0 else 1.0
+
+
+def _chosen(at: Design, groups: Floats | None, level: float) -> list[tuple[Linear, Terms, Bools]]:
+    """The linear estimates to use, and for which shares each."""
+    choices = at.of_labels if groups is None else _of_groups(at, groups)
+    halves = np.stack([terms_.half_length(level) for _, terms_ in choices])
+    halves[1:] /= WORTH_A_RIDGE
+    best = halves.argmin(axis=0)
+    return [
+        (of, terms_, best == place)
+        for place, (of, terms_) in enumerate(choices)
+        if (best == place).any()
+    ]
+
+
+def _of_groups(at: Design, groups: Floats) -> list[tuple[Linear, Terms]]:
+    summed = [Linear(groups @ of.K, None) for of, _ in at.of_labels]
+    return [(of, group_terms(at, of, groups)) for of in summed]
+
+
+def _inverted(of: Terms, raw: Floats, level: float) -> Intervals:
+    """Every t whose estimate would not be surprised by `raw`, at the worst bias on either side."""
+    z = arm(of.bias, of.sd, level)
+    lower, none = _root(of, raw, z, of.in_high, of.out_high, upper=False)
+    upper, none_either = _root(of, raw, z, of.in_low, of.out_low, upper=True)
+    vacuous = none | none_either | _useless(of, level)
+    return Intervals(
+        np.where(vacuous, 0.0, np.clip(lower, 0.0, 1.0)),
+        np.where(vacuous, 1.0, np.clip(upper, 0.0, 1.0)),
+        vacuous,
     )
-    s1 = (_own_second_moment(prepared) - s0) / rest
-    noise = prepared.variance / prepared.given.n_j
-    r_own = np.diag(noise)
-    r_oth = (noise @ q**2 - r_own * q**2) / rest**2
-    a2 = 1.0 + z2 / m - z2 * (r_own + r_oth)
-    a1 = -2.0 * raw - z2 * s1 / m + 2.0 * z2 * r_oth
-    a0 = raw**2 - z2 * (s0 - s1 * raw) / m - z2 * r_oth
-    return _solved(a2, a1, a0, q)
 
 
-def wald(
-    prepared: Prepared, estimate: Estimate, sums: Sums, *, level: float = 0.95, phi: float = 1.0
-) -> Intervals:
-    """`raw +- z se` within [0, 1]: the textbook interval, a little short for small windows."""
-    half = quantile(level) * np.sqrt(noise(prepared, estimate, sums, phi).total)
-    lower = np.clip(estimate.raw - half, 0.0, 1.0)
-    upper = np.clip(estimate.raw + half, 0.0, 1.0)
-    return Intervals(lower, upper, np.zeros(len(half), dtype=np.bool_))
+def _useless(of: Terms, level: float) -> Bools:
+    gain = np.minimum(of.in_high - of.out_high, of.in_low - of.out_low)
+    return np.asarray((gain < LEAST_GAIN) | (of.half_length(level) >= 1.0))
 
 
-def noise(prepared: Prepared, estimate: Estimate, sums: Sums, phi: float = 1.0) -> Noise:
-    """The variances on the diagonal of `covariance`, without forming it."""
-    m = sums.n / phi
-    spread = prepared.second_moment_along(sums, prepared.inverse) - estimate.raw**2
-    window = np.maximum(spread, 0.0) / m + prepared.window_smoothing * _squares(prepared) / m**2
-    return Noise(window, prepared.variance @ (estimate.q**2 / prepared.given.n_j))
+def _root(
+    of: Terms, raw: Floats, z: Floats, inside: Floats, outside: Floats, *, upper: bool
+) -> tuple[Floats, Bools]:
+    """The larger or smaller `t` with `(raw - t in - (1 - t) out)^2 = z^2 sd(t)^2`, if it exists."""
+    away, gain = raw - outside, inside - outside
+    a2 = gain**2 - z**2 * of.c2
+    a1 = -2.0 * away * gain - z**2 * of.c1
+    a0 = away**2 - z**2 * of.c0
+    discriminant = a1**2 - 4.0 * a2 * a0
+    none = (a2 <= 0.0) | (discriminant < 0.0)
+    root = np.sqrt(np.where(none, 0.0, discriminant))
+    return (-a1 + (root if upper else -root)) / (2.0 * np.where(none, 1.0, a2)), none
 
 
-def covariance(prepared: Prepared, estimate: Estimate, sums: Sums, phi: float = 1.0) -> Floats:
-    """`A^+ Om A^+'`: the covariance of the raw estimate, with
-    `Om = Cov(g) / m + sum_j q_j^2 Cov_j / n_j`.
+def arm(bias: Floats, sd: Floats, level: float) -> Floats:
+    """How many standard deviations beyond the worst bias an interval must reach.
+
+    `F(b / sd) - b / sd` with `F` the quantile of the folded normal distribution,
+    `P(|Z + x| <= F(x)) = level`: the two-sided normal quantile without bias, the one-sided one with
+    much of it.
+
+    >>> arm(np.array([0.0, 1.5]), np.array([1.0, 0.5]), 0.95).round(3).tolist()
+    [1.96, 1.645]
     """
-    om = prepared.window_noise(sums, phi) + prepared.reference_noise(estimate.q)
-    return np.asarray(prepared.inverse @ om @ prepared.inverse.T)
-
-
-def weight_covariance(
-    prepared: Prepared, estimate: Estimate, cov: Floats, *, population: bool = False
-) -> Floats:
-    """The covariance of `w = q / nu`, from that of `q`.
-
-    `w` reweights the reference at hand, or is meant relative to the label mix of the
-    `population` the reference is a random sample of; then `nu` is an estimate too.
-    """
-    of_sample = cov / np.outer(prepared.nu, prepared.nu)
-    if not population:
-        return of_sample
-    w = estimate.raw / prepared.nu
-    return np.asarray(of_sample + (np.diag(w**2 / prepared.nu) - np.outer(w, w)) / prepared.n)
-
-
-def weights(
-    prepared: Prepared,
-    estimate: Estimate,
-    of_q: Intervals,
-    *,
-    population: bool = False,
-    level: float = 0.95,
-) -> Intervals:
-    """Intervals for `w = q / nu` from those for `q`, in either meaning of `w`.
-
-    For the `population` meaning the noise of `nu` is added to each arm in squares, which keeps
-    the arms as unequal as they are for `q`.
-    """
-    lower, upper = of_q.lower / prepared.nu, of_q.upper / prepared.nu
-    if not population:
-        return Intervals(lower, upper, of_q.vacuous)
-    w = estimate.w
-    extra = quantile(level) ** 2 * w**2 * (1.0 - prepared.nu) / (prepared.nu * prepared.n)
-    below = np.sqrt((w - lower) ** 2 + extra)
-    above = np.sqrt((upper - w) ** 2 + extra)
-    return Intervals(np.maximum(w - below, 0.0), w + above, of_q.vacuous)
-
-
-def merge_bias(prepared: Prepared, estimate: Estimate) -> Floats:
-    """The most a changed mix inside each group can move `mu`: `q_G max |A_a - A_b|_1 / 2`.
-
-    Zero for columns of one label.
-    """
-    A = prepared.reference.conditional(soft=prepared.soft)
-    apart = np.array([_widest(A[:, list(labels)]) for labels in prepared.columns])
-    return np.asarray(estimate.q * apart / 2.0)
-
-
-def guaranteed_error(
-    sigma_min: float, w: Floats, n: int, m: float, *, level: float = 0.95
-) -> float:
-    """A bound on `|w_hat - w|_2` that holds with probability `level` for any n and m.
-
-    `(e(m) + e(n) |w_hat|) / (sigma_min - e(n))`, `e(n) = (1 + sqrt(log(2 / alpha))) / sqrt(n)`:
-    `w_hat - w = C_hat^-1 (E2 - E1 w)`, where E1 and E2 are errors of means of unit vectors, whose
-    norms McDiarmid's inequality bounds without a log n or a k. Infinite for small references.
-
-    >>> guaranteed_error(0.08, np.ones(10), 1000, 1000)
-    inf
-    >>> round(guaranteed_error(0.08, np.ones(10), 10_000, 10_000), 2)
-    2.39
-    """
-    reach = 1.0 + np.sqrt(np.log(2.0 / (1.0 - level)))
-    e_n, e_m = reach / np.sqrt(n), reach / np.sqrt(m)
-    if sigma_min <= e_n:
-        return np.inf
-    return float((e_m + e_n * np.linalg.norm(w)) / (sigma_min - e_n))
-
-
-def theorem_1(
-    sigma_min: float, w: Floats, n: int, m: float, constants: tuple[float, float] = PRINTED
-) -> float:
-    """The bound on `|w_hat - w|_2` in the paper's Theorem 1, with its constants as printed.
-
-    `constants` belong to the reference's and the window's term; `PROVED` are what the proof
-    supports. The theorem asks for `n > 80 log(n) / sigma_min^2`, which is not checked here.
-
-    >>> round(theorem_1(0.08, np.ones(10), 10_000, 10_000), 1)
-    15.2
-    """
-    reference = constants[0] * float(w @ w) * np.log(n) / n
-    window = constants[1] * len(w) * np.log(m) / m
-    return float(np.sqrt(reference + window) / sigma_min)
+    two_sided = quantile(level)
+    if not bias.any():
+        return np.full(len(bias), two_sided)
+    x = bias / sd
+    one_sided = float(ndtri(level))
+    z = one_sided + (two_sided - one_sided) * np.exp(-2.2 * x)
+    for _ in range(4):
+        # Newton's method on the distribution function at x + z.
+        held = ndtr(z) - ndtr(-2.0 * x - z)
+        slope = (np.exp(-(z**2) / 2.0) + np.exp(-((2.0 * x + z) ** 2) / 2.0)) / np.sqrt(2.0 * np.pi)
+        z = z + (level - held) / slope
+    return np.asarray(z)
 
 
 def quantile(level: float, of: int = 1) -> float:
@@ -209,27 +423,13 @@ def quantile(level: float, of: int = 1) -> float:
     return float(-ndtri((1.0 - level) / (2.0 * of)))
 
 
-def _solved(a2: Floats, a1: Floats, a0: Floats, q: Floats) -> Intervals:
-    """Roots of `a2 t^2 + a1 t + a0`, cut to [0, 1] and widened to hold the estimate shown."""
-    discriminant = a1**2 - 4.0 * a2 * a0
-    vacuous = (a2 <= 0.0) | (discriminant < 0.0)
-    root = np.sqrt(np.where(vacuous, 0.0, discriminant))
-    twice = 2.0 * np.where(vacuous, 1.0, a2)
-    lower = np.where(vacuous, 0.0, np.clip((-a1 - root) / twice, 0.0, 1.0))
-    upper = np.where(vacuous, 1.0, np.clip((-a1 + root) / twice, 0.0, 1.0))
-    return Intervals(np.minimum(lower, q), np.maximum(upper, q), vacuous)
+def memberships(size: int, groups: Sequence[Sequence[int]] | Sequence[Counts]) -> Floats:
+    """A row for each group, with one for each label in it.
 
-
-def _own_second_moment(prepared: Prepared) -> Floats:
-    """`E_j[(a.g)^2]` for each row a of the inverse in its own column, where `E_j[a.g] = 1`."""
-    unsmoothed = np.diag(prepared.variance) - _squares(prepared) * prepared.smoothing
-    return np.asarray(unsmoothed + 1.0)
-
-
-def _squares(prepared: Prepared) -> Floats:
-    return np.asarray((prepared.inverse**2).sum(axis=1))
-
-
-def _widest(columns: Floats) -> float:
-    apart = np.abs(columns[:, :, None] - columns[:, None, :]).sum(axis=0)
-    return float(apart.max())
+    >>> memberships(3, [(0, 2)]).tolist()
+    [[1.0, 0.0, 1.0]]
+    """
+    rows = np.zeros((len(groups), size))
+    for row, group in zip(rows, groups, strict=True):
+        row[list(group)] = 1.0
+    return rows

@@ -6,7 +6,7 @@ sets of predictions is adding their sums.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -54,6 +54,12 @@ class SoftSums:
     score: float
     score_squared: float
     score_by_label: Floats
+
+    @property
+    def coded(self) -> bool:
+        """Whether the rows are counted by code. Sums of panes that an early release added up have
+        lost their codes, and so has every sum with one of them in it."""
+        return len(self.codes) > 0 or not self.cells.any()
 
     @property
     def nbytes(self) -> int:
@@ -321,11 +327,23 @@ def _triangle(k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return above, right
 
 
+def without_codes(sums: Sums) -> Sums:
+    """The same sums, as if their codes had not been counted."""
+    if sums.soft is None:
+        return sums
+    return replace(sums, soft=replace(sums.soft, codes=_NONE, code_counts=_NONE))
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
 def _soft_total(parts: Sequence[SoftSums]) -> SoftSums:
-    codes, code_counts = _counted(
-        np.concatenate([part.codes for part in parts]),
-        np.concatenate([part.code_counts for part in parts]),
-    )
+    codes, code_counts = _NONE, _NONE
+    if all(part.coded for part in parts):
+        codes, code_counts = _counted(
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.code_counts for part in parts]),
+        )
     return SoftSums(
         prob=np.sum([part.prob for part in parts], axis=0),
         outer=np.sum([part.outer for part in parts], axis=0),

@@ -1,41 +1,74 @@
 """Hansen's J: does any label mix explain the histogram of predictions and confidence?
 
-k shares of predictions are always explained by k label frequencies (but for their signs). Finer
-cells, each prediction split by how sure the model was of it, outnumber the labels: what no label
-mix can explain of them contradicts label shift (E2 in docs/statistics-sequential.md).
+k shares of predictions are always explained by k label frequencies, unless some would have to be
+negative. Finer cells, each prediction split by how sure the model was of it, outnumber the labels:
+what no label mix can explain of them contradicts label shift (E2 in docs/statistics-sequential.md).
+Labels that the cells hardly tell apart are welcome: they make the best mix uncertain, not how badly
+it fits.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lstsq, lu_factor, lu_solve
+from scipy.linalg import lapack
+from scipy.optimize import nnls
 from scipy.stats import chi2
 
-from app.stats import bbse
-from app.stats import reference as references
-from app.stats.bbse import Prepared
-from app.stats.diagnosis import Columns
-from app.stats.moments import CONFIDENCE_BINS, Counts, Floats, SoftSums
+from app.stats.moments import CONFIDENCE_BINS, Bools, Counts, Floats
 from app.stats.reference import Reference, SoftReference
 
 CELLS_PER_LABEL = 5
 RECORDS_PER_CELL = 50
 MOST_CELLS = 1000
+# Beyond, the best mix takes longer to find than a window may take; it is then searched for roughly.
+MOST_LABELS = 256
 ITERATIONS = 3
+ROUGH_ITERATIONS = 10
+
+# How far a share may well be from its estimate: two standard errors.
+ERRORS_SQUARED = 4.0
+
+# Records of the overall mix beside a label's own: a cell that the label has never been in may yet
+# be one of its cells. With one instead of four, levels reached .10 where a label rose to .9.
+STRAYED = 4.0
+
+# Guesses of which shares are positive: few do, and what takes many may go in circles.
+MOST_GUESSES = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The histogram of prediction and confidence, coarse enough that its cells are well filled.
+    """The histogram of a reference, given each of its labels.
 
-    `place` takes the fine cells of `SoftSums.cells` to coarse ones (-1: no reference record);
-    `A[b, j]` is the share of cell `b` among the `n_j` records of column `j`.
+    `place` takes what a window counts to cells (-1: no reference record); `A[b, j]` is the share of
+    cell `b` among the `n_j` records of label `j`, one of those that have any.
     """
 
     place: Counts
     A: Floats
     n_j: Counts
-    rank: int
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether there are two labels that any cell tells apart."""
+        return len(self.A) > 1 and bool((np.ptp(self.A, axis=1) > 0.0).any())
+
+    @property
+    def nu(self) -> Floats:
+        """The label mix of the reference."""
+        return np.asarray(self.n_j / self.n_j.sum())
+
+    def strayed(self, weights: Floats) -> Floats:
+        """`A weights`, had some records of each label come from anywhere."""
+        stray = STRAYED / (self.n_j + STRAYED)
+        return np.asarray(self.A @ (weights * (1.0 - stray) + (weights @ stray) * self.nu))
+
+    def of(self, counts: Counts) -> Floats:
+        """A window's counts by cell, without what the reference has never seen."""
+        known = self.place >= 0
+        found = np.bincount(self.place[known], weights=counts[known], minlength=len(self.A))
+        return np.asarray(found, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,67 +81,90 @@ class Misfit:
     size: float
 
 
-def cells(reference: Reference, soft: SoftReference, columns: Columns) -> Cells:
-    """The reference-only part: the coarse histogram of each column."""
-    fine = references.by_column(soft.cells, columns)
-    place = coarsening(fine.sum(axis=1).reshape(reference.k, CONFIDENCE_BINS))
-    A = np.zeros((place.max() + 1, len(columns)))
-    known = place >= 0
-    np.add.at(A, place[known], fine[known])
-    n_j = references.by_column(reference.support, columns)
-    A /= n_j
-    return Cells(place, A, n_j, int(np.linalg.matrix_rank(A)))
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The label mix that explains a window best, and `most`: as much as could be of each label.
 
-
-def cell_misfit(of: Cells, soft: SoftSums, *, phi: float = 1.0) -> Misfit | None:
-    """`over_identification` of a window; None if the reference has none of its predictions."""
-    known = of.place >= 0
-    counts = np.bincount(of.place[known], weights=soft.cells[known], minlength=len(of.A))
-    if not counts.any():
-        return None
-    return over_identification(of.A, of.n_j, counts, rank=of.rank, phi=phi)
-
-
-def prediction_misfit(hard: Prepared, counts: Counts, *, phi: float = 1.0) -> Misfit | None:
-    """The same of hard predictions, where merged or absent labels are fewer than predictions.
-
-    None where they are not, or where the reference has made none of the predictions.
+    `square` is as much as `q^2` could well be. The misfit is None where there were too many labels
+    for an exact minimum.
     """
-    seen = hard.given.A.any(axis=1)
-    A = hard.given.A[seen]
-    if A.shape[0] <= A.shape[1] or not counts[seen].any():
-        return None
-    return over_identification(A, hard.given.n_j, counts[seen], rank=A.shape[1], phi=phi)
+
+    q: Floats
+    most: Floats
+    square: Floats
+    misfit: Misfit | None
 
 
-def over_identification(
-    A: Floats, n_j: Counts, counts: Counts | Floats, *, rank: int, phi: float = 1.0
-) -> Misfit:
-    """Hansen's J: how badly the best label mix explains counts in more cells than labels (E2).
+@dataclass(frozen=True, slots=True)
+class _Minimum:
+    """A step towards the minimum of J: the mix, whose share it takes to be positive, how uncertain
+    shares are (variances), J, in how many directions those labels can move the cells, and how much
+    more J varies than the chi-square law says."""
 
-    `J = min_{1'q = 1} (mu - A q)' Om(q)^- (mu - A q)` with both samples' noise in
-    `Om(q) = (diag(p) - p p') / m + sum_j (q_j^2 / n_j) (diag(A_j) - A_j A_j')`, `p = A q`. The sign
-    of `q` is left free, which keeps the chi-square law with `cells - rank(A)` degrees of freedom
-    valid where some label is gone.
+    q: Floats
+    positive: Bools
+    variance: Floats
+    J: float
+    rank: int
+    heavy: float
+
+
+def confidence_cells(reference: Reference, soft: SoftReference, labels: Sequence[int]) -> Cells:
+    """Predictions split by confidence, coarsely enough that cells are well filled."""
+    fine = soft.cells[:, labels]
+    place = coarsening(fine.sum(axis=1).reshape(reference.k, CONFIDENCE_BINS))
+    return _cells(place, fine, reference.support[list(labels)])
+
+
+def prediction_cells(reference: Reference, labels: Sequence[int]) -> Cells:
+    """Predictions alone: a cell for each that the reference has made."""
+    counts = reference.counts[:, labels]
+    made = counts.any(axis=1)
+    place = np.where(made, np.cumsum(made) - 1, -1)
+    return _cells(place, counts, reference.support[list(labels)])
+
+
+def fit(of: Cells, counts: Floats, *, phi: float = 1.0) -> Fit:
+    """Hansen's J and the label mix at its minimum; `counts` by cell, not all zero (E2).
+
+    `J = min_q sum_b (mu_b - (A q)_b)^2 / D_b` over the simplex. `D_b` is the variance of a cell
+    from both samples. The covariances between cells that it leaves out are `-A M A'` for some M,
+    which changes neither the minimum nor where it is. Given which labels have a share there, J has
+    the chi-square law with `cells - labels with a share` degrees of freedom: exactly, if the noise
+    is normal and the others are truly gone, and otherwise J is smaller.
 
     >>> A = np.array([[0.6, 0.1], [0.3, 0.2], [0.1, 0.7]])
-    >>> explained = over_identification(A, np.array([500, 500]), np.array([350, 250, 400]), rank=2)
-    >>> round(explained.statistic, 6), explained.df, round(explained.p_value, 6)
-    (0.0, 1, 1.0)
+    >>> found = fit(Cells(np.arange(3), A, np.array([500, 500])), np.array([350.0, 250.0, 400.0]))
+    >>> found.q.round(6).tolist(), round(found.misfit.statistic, 6), found.misfit.df
+    ([0.5, 0.5], 0.0, 1)
     """
-    m = counts.sum() / phi
+    m = float(counts.sum()) / phi
     mu = counts / counts.sum()
-    nu = n_j / n_j.sum()
-    q, J = nu, 0.0
+    q = _rough_mix(of, mu)
+    possible = most(of, q, m)
+    if len(of.n_j) > MOST_LABELS:
+        return Fit(q, possible, q * possible, None)
+    found = _Minimum(q, q > 0.0, np.zeros(len(q)), 0.0, 0, 0.0)
     for _ in range(ITERATIONS):
-        # The least bit of the reference's mix keeps every cell possible.
-        likely = (m * bbse.clipped(q) + nu) / (m + 1.0)
-        q, J = _generalised_least_squares(A, mu, likely, m, n_j)
-    df = A.shape[0] - rank
-    if df < 1:
-        return Misfit(0.0, 0, 1.0, 0.0)
-    size = np.sqrt(max(0.0, J - df) / (df * m))
-    return Misfit(J, df, float(chi2.sf(J, df)), float(size))
+        found = _minimum(of, mu, found, possible, m)
+        possible = most(of, found.q, m)
+    square = _square(found.q, found.variance, possible)
+    return Fit(found.q, possible, square, _misfit(found, len(mu) - found.rank, m))
+
+
+def most(of: Cells, q: Floats, m: float) -> Floats:
+    """As much as there could be of each label: `1 / sum_b A_bj^2 / p_b`, never less than its share.
+
+    Since `p_b >= q_j A_bj`, no label can have more. It is the label's own share where its cells are
+    its own, and the sum of shares of labels that look alike. What one prediction more would make
+    possible counts as possible, and so do cells of other labels where a label has few records.
+    """
+    stray = STRAYED / (of.n_j + STRAYED)
+    A, mix, weight = of.A, of.A @ of.nu, 1.0 / (of.A @ q + 1.0 / m)
+    # Of `(1 - stray) A_bj + stray mix_b`.
+    square = (1.0 - stray) ** 2 * (weight @ A**2) + stray**2 * (weight @ mix**2)
+    square += 2.0 * (1.0 - stray) * stray * ((weight * mix) @ A)
+    return np.clip(1.0 / square, q, 1.0)
 
 
 def coarsening(records: Counts) -> Counts:
@@ -145,36 +201,112 @@ def _runs(records: Counts, wanted: float) -> Counts:
     return run
 
 
-def _generalised_least_squares(
-    A: Floats, mu: Floats, likely: Floats, m: float, n_j: Counts
-) -> tuple[Floats, float]:
-    """The constrained minimiser and minimum of the quadratic form, with `Om` taken at `likely`.
+def _cells(place: Counts, counts: Counts, n_j: Counts) -> Cells:
+    A = np.zeros((place.max(initial=-1) + 1, counts.shape[1]))
+    known = place >= 0
+    np.add.at(A, place[known], counts[known])
+    return Cells(place, A / n_j, n_j)
 
-    `Om` is `D - V V'` with a diagonal `D` and as many columns in `V` as labels and one, so that it
-    is inverted by Woodbury's identity at the cost of the labels, not of the cells. It takes 1 to
-    0; adding `c 1 1'` makes it regular and changes nothing for residuals that sum to zero.
+
+def _minimum(of: Cells, mu: Floats, last: _Minimum, possible: Floats, m: float) -> _Minimum:
+    """The minimum of J with the noise of the last mix."""
+    square = _square(last.q, last.variance, possible)
+    noise, heavy = _noise(of, mu, last.q, square, m)
+    weight = 1.0 / np.sqrt(noise)
+    X, y = of.A * weight[:, None], mu * weight
+    gram = X.T @ X
+    x, positive = _non_negative(X, y, gram, last.positive)
+    J = float(((y - X @ x) ** 2).sum())
+    variance, rank = _precision(gram, positive)
+    return _Minimum(x / x.sum(), positive, variance, J, rank, heavy)
+
+
+def _square(q: Floats, variance: Floats, possible: Floats) -> Floats:
+    """As much as `q^2` could well be: shares of labels that look alike may be one label's.
+
+    Two standard errors more, but no more than if all that a label could have were its own.
     """
-    p = A @ likely
-    weights = likely**2 / n_j
-    D = p / m + A @ weights
-    c = D.mean()
-    U = np.column_stack([p / np.sqrt(m), A * np.sqrt(weights), np.full(len(A), np.sqrt(c))])
-    signs = np.append(np.full(U.shape[1] - 1, -1.0), 1.0)
-    DU = U / D[:, None]
-    factors = lu_factor(np.diag(signs) + U.T @ DU)
-    X = np.column_stack([A, mu])
-    WX = X / D[:, None] - DU @ lu_solve(factors, DU.T @ X)
-    gram = X.T @ WX
-    q = _constrained(gram[:-1, :-1], gram[:-1, -1])
-    x = np.append(-q, 1.0)
-    return q, max(0.0, float(x @ gram @ x))
+    return np.asarray(q**2 + np.minimum(ERRORS_SQUARED * variance, q * (possible - q)))
 
 
-def _constrained(gram: Floats, b: Floats) -> Floats:
-    """`argmin q' gram q - 2 b'q` with `1'q = 1`, by Lagrange's equations."""
-    scale = np.abs(gram).max()
-    ones = np.ones((len(b), 1))
-    system = np.block([[gram / scale, ones], [ones.T, np.zeros((1, 1))]])
-    # Columns that the cells do not tell apart leave q open, not J: any solution will do.
-    solution, *_ = lstsq(system, np.append(b / scale, 1.0), lapack_driver="gelsy")
-    return np.asarray(solution, dtype=np.float64)[:-1]
+def _noise(of: Cells, mu: Floats, q: Floats, square: Floats, m: float) -> tuple[Floats, float]:
+    """The variance of `mu - A q` in each cell, as in a test that two samples are of one kind.
+
+    The reference's part is as if `1 / t` of its records had been drawn from the mix:
+    `t = sum_j q_j^2 A_bj / n_j / (A q)_b`. If both samples are of one kind, the cell's probability
+    is best known from both together: `p = (m mu + A q / t) / (m + 1 / t)`, and the variance is
+    `p (1 / m + t)`. With `A q` alone for p, a cell that a label happened to miss in the reference
+    would claim no noise. `square` stands for `q_j^2`, being larger where labels look alike. Also
+    returned is by how much the squares of Poisson counts vary more than those of
+    normal ones, for the reference: where it expects a tenth of a record, one makes a square of 8.
+    """
+    likely = (m * q + of.nu) / (m + 1.0)
+    expected = of.strayed(likely)
+    t = of.strayed(np.maximum(square, likely**2) / of.n_j) / expected
+    p = (m * mu + expected / t) / (m + 1.0 / t)
+    heavy = float((t**3 / (p * (1.0 / m + t) ** 2)).sum())
+    return np.asarray(p * (1.0 / m + t)), heavy
+
+
+def _misfit(found: _Minimum, df: int, m: float) -> Misfit:
+    """With the p-value of the chi-square law, or of one stretched to the variance that J has.
+
+    The larger one counts, since a law that is stretched far has nearly all of its mass at zero.
+    """
+    if df < 1:
+        return Misfit(0.0, 0, 1.0, 0.0)
+    stretch = 1.0 + found.heavy / (2.0 * df)
+    p = float(max(chi2.sf(found.J, df), chi2.sf(found.J / stretch, df / stretch)))
+    return Misfit(found.J, df, p, float(np.sqrt(max(0.0, found.J - df) / (df * m))))
+
+
+def _non_negative(X: Floats, y: Floats, gram: Floats, positive: Bools) -> tuple[Floats, Bools]:
+    """`argmin |X q - y|` over `q >= 0` and what is positive there, from a guess of the latter.
+
+    NNLS finds positive entries one at a time, which takes long for many labels. Least squares on
+    the right ones is the solution, and no other satisfies its conditions: positive where it was
+    guessed to be, and no descent elsewhere. All that contradict a guess change sides.
+    """
+    b = X.T @ y
+    tolerance = 1e-9 * np.abs(b).max()
+    for _ in range(MOST_GUESSES):
+        q = _least_squares(gram, b, positive)
+        wrong = np.where(positive, q < 0.0, b - gram @ q > tolerance)
+        if not wrong.any():
+            return q, positive
+        positive = positive ^ wrong
+    q, _ = nnls(X, y)
+    return q, q > 0.0
+
+
+def _least_squares(gram: Floats, b: Floats, positive: Bools) -> Floats:
+    """With zeros everywhere else. A trace of the diagonal keeps labels that look alike regular."""
+    q = np.zeros(len(b))
+    if positive.any():
+        part = gram[np.ix_(positive, positive)]
+        part[np.diag_indices(len(part))] *= 1.0 + 1e-10
+        _, q[positive], _ = lapack.dposv(part, b[positive])
+    return q
+
+
+def _precision(gram: Floats, positive: Bools) -> tuple[Floats, int]:
+    """Variances of the shares, zero for labels without one, and the rank of the others' columns."""
+    part = gram[np.ix_(positive, positive)]
+    scale = 1.0 / np.sqrt(np.diag(part))
+    part *= np.outer(scale, scale)
+    _, _, rank, _ = lapack.dpstrf(part, tol=1e-9)
+    part[np.diag_indices(len(part))] += 1e-8
+    factors, _ = lapack.dpotrf(part, lower=1)
+    root, _ = lapack.dtrtri(factors, lower=1)
+    variance = np.zeros(len(gram))
+    variance[positive] = (np.tril(root) ** 2).sum(axis=0) * scale**2
+    return variance, int(rank)
+
+
+def _rough_mix(of: Cells, mu: Floats) -> Floats:
+    """Some steps of expectation and maximisation towards the most likely mix."""
+    q, seen = of.nu, mu > 0.0
+    A, share = of.A[seen], mu[seen]
+    for _ in range(ROUGH_ITERATIONS):
+        q = q * (share / (A @ q) @ A)
+    return np.asarray(q / q.sum())

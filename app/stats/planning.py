@@ -10,9 +10,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import chi2, ncx2
 
-from app.stats import reference as references
-from app.stats.bbse import Prepared
-from app.stats.intervals import quantile
+from app.stats import intervals
+from app.stats.estimator import ENDLESS, Operator
+from app.stats.identification import UNKNOWN_FLOOR
 from app.stats.moments import Floats
 
 # Bets of the shift detector's dictionary for each label: the price of not knowing the shift.
@@ -35,29 +35,28 @@ class Unattainable:
 
 
 def predictions_to_detect(
-    prepared: Prepared, q: Floats, *, alpha: float = 0.05, power: float = 0.8
+    on: Operator, q: Floats, *, alpha: float = 0.05, power: float = 0.8
 ) -> Needed | Unattainable:
     """How long a window must be for chi-square at `alpha` to see a shift to `q` with this power.
 
     The statistic is non-central chi-square with
     `lambda = n m / (n + m) sum_i (p1_i - p0_i)^2 / pbar_i`, `p0 = A nu`, `p1 = A q` and `pbar` both
-    samples together. `q` is by column.
+    samples together. `on` is of hard predictions, which is what is tested.
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
-    >>> predictions_to_detect(prepared, np.array([0.6, 0.4]))
+    >>> from app.stats import cells, estimator
+    >>> confusion = np.array([[900, 200], [100, 800]])
+    >>> on = estimator.prepare(cells.of_confusion(confusion, np.arange(2)))
+    >>> predictions_to_detect(on, np.array([0.6, 0.4]))
     Needed(predictions=491)
-    >>> type(predictions_to_detect(prepared, np.array([0.51, 0.49]))).__name__
+    >>> type(predictions_to_detect(on, np.array([0.51, 0.49]))).__name__
     'Unattainable'
     """
-    if not prepared.estimable:
-        return Unattainable(np.inf)
-    A = _predicted_given_label(prepared)
-    p0, p1 = A @ prepared.nu, A @ q
+    p0, p1 = on.A @ on.nu, on.A @ q
     rows = int(((p0 + p1) > 0.0).sum())
+    if rows < 2:
+        return Unattainable(np.inf)
     needed = noncentrality(rows - 1, alpha, power)
-    n = float(prepared.reference.n)
+    n = float(on.n_j.sum())
 
     def shortfall(log_m: float) -> float:
         return needed - _noncentral(p0, p1, n, float(np.exp(log_m)))
@@ -71,83 +70,101 @@ def predictions_to_detect(
 
 
 def smallest_visible_shift(
-    prepared: Prepared, predictions: float, *, alpha: float = 0.05, power: float = 0.8
+    on: Operator, predictions: float, *, alpha: float = 0.05, power: float = 0.8
 ) -> Floats:
     """How far each label's share must grow for a window of this size to show it with this power.
 
     The label grows at the cost of all others alike, see `moved`: the predictions become
     `p1 = (1 - f) p0 + f A_c`, whose non-centrality grows with f, so there is one f where it is
-    just enough. Labels of a group share a column and thus f. NaN where even a window of nothing
-    but this label would not do, and for absent labels.
+    just enough. NaN where even a window of nothing but this label would not do, and for absent
+    labels. `on` is of hard predictions, which is what is tested.
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> two = reference.from_confusion(np.array([[900, 200], [100, 800]]))
-    >>> prepared = bbse.prepare(two, diagnosis.diagnose(two))
-    >>> smallest_visible_shift(prepared, 491).round(4).tolist()
+    >>> from app.stats import cells, estimator
+    >>> confusion = np.array([[900, 200], [100, 800]])
+    >>> on = estimator.prepare(cells.of_confusion(confusion, np.arange(2)))
+    >>> smallest_visible_shift(on, 491).round(4).tolist()
     [0.1, 0.1005]
-    >>> smallest_visible_shift(prepared, 1).tolist()
+    >>> smallest_visible_shift(on, 1).tolist()
     [nan, nan]
     """
-    if not prepared.estimable:
-        return np.full(prepared.k, np.nan)
-    A = _predicted_given_label(prepared)
-    p0 = A @ prepared.nu
-    needed = noncentrality(int((p0 > 0.0).sum()) - 1, alpha, power)
-    n = float(prepared.reference.n)
-    parts = [_smallest_part(p0, column, n, predictions, needed) for column in A.T]
-    return np.asarray(prepared.repeat(np.array(parts)) * (1.0 - prepared.spread(prepared.nu)))
+    p0 = on.A @ on.nu
+    if len(p0) < 2:
+        return np.full(on.k, np.nan)
+    needed = noncentrality(len(p0) - 1, alpha, power)
+    n = float(on.n_j.sum())
+    parts = [_smallest_part(p0, column, n, predictions, needed) for column in on.A.T]
+    return on.spread(np.array(parts) * (1.0 - on.nu))
 
 
-def moved(prepared: Prepared, label: int, to: float) -> Floats:
-    """The label mix, by column, when a label's share is `to` and all others share the rest as ever.
+def moved(on: Operator, label: int, to: float) -> Floats:
+    """The label mix when a label's share is `to` and all others share the rest as ever.
 
-    With `nu_y` the label's share now, `f = (to - nu_y) / (1 - nu_y)` and c its column,
-    `q = (1 - f) nu + f e_c`. The label must not be absent, nor the only one.
+    With `nu_y` the label's share now and `f = (to - nu_y) / (1 - nu_y)`, `q = (1 - f) nu + f e_y`.
+    The label must be present, and not the only one.
 
-    >>> from app.stats import bbse, diagnosis, reference
-    >>> three = reference.from_confusion(np.diag([500, 300, 200]))
-    >>> prepared = bbse.prepare(three, diagnosis.diagnose(three))
-    >>> moved(prepared, 0, 0.75).round(4).tolist()
+    >>> from app.stats import cells, estimator
+    >>> on = estimator.prepare(cells.of_confusion(np.diag([500, 300, 200]), np.arange(3)))
+    >>> moved(on, 0, 0.75).round(4).tolist()
     [0.75, 0.15, 0.1]
     """
-    share = float(prepared.spread(prepared.nu)[label])
+    place = int(np.searchsorted(on.table.present, label))
+    share = float(on.nu[place])
     f = (to - share) / (1.0 - share)
-    q = (1.0 - f) * prepared.nu
-    q[prepared.owner[label]] += f
+    q = (1.0 - f) * on.nu
+    q[place] += f
     return np.asarray(q)
 
 
-def predictions_for_half_width(
-    prepared: Prepared, q: Floats, half_width: float, *, level: float = 0.95
-) -> list[Needed | Unattainable]:
-    """How long a window must be for each column's interval to be `+- half_width` at mix `q`.
+# Sizes of windows that expected intervals are worked out for; between two of them the square of
+# the length is next to linear in 1 / m.
+SIZES = 10.0 ** np.arange(1.0, 8.1, 0.5)
 
-    `half_width^2 = z^2 (T_jj / m + R_jj)`, with T the window's variance for one prediction and R
-    the reference's, which no window removes.
+
+def predictions_for_half_width(
+    on: Operator, q: Floats, half_width: float, *, level: float = 0.95
+) -> list[Needed | Unattainable]:
+    """How long a window must be for each label's interval to be `+- half_width` at mix `q`.
+
+    A window without end leaves the label's floor: the reference's noise, which falls with the root
+    of its records, and what labels that look alike leave open, which no record mends.
     """
-    if not prepared.estimable:
-        return [Unattainable(np.inf)] * len(prepared.columns)
-    window, reference = _noise_at(prepared, q)
-    room = half_width**2 / quantile(level) ** 2
-    return [
-        Needed(max(1, int(np.ceil(T / (room - R))))) if room > R else Unattainable(float(R / room))
-        for T, R in zip(window, reference, strict=True)
-    ]
+    halves = np.stack(
+        [
+            intervals.expected_half_lengths(intervals.planned(on, q, m), level=level)
+            for m in (*SIZES, ENDLESS)
+        ]
+    )
+    return [_size_for(column, half_width) for column in halves.T]
+
+
+def _size_for(halves: Floats, wanted: float) -> Needed | Unattainable:
+    short = np.flatnonzero(halves <= wanted)
+    if not len(short):
+        floor = float(halves[-1])
+        return Unattainable(np.inf if floor > UNKNOWN_FLOOR else (floor / wanted) ** 2)
+    sizes = np.append(SIZES, ENDLESS)
+    at = int(short[0])
+    # Backwards, because less than the first size is as good as the first.
+    above, below = (halves[max(0, at - 1)] ** 2, halves[at] ** 2)
+    if at == 0 or above == below:
+        return Needed(int(sizes[at]))
+    part = (above - wanted**2) / (above - below)
+    inverse = 1.0 / sizes[at - 1] + part * (1.0 / sizes[at] - 1.0 / sizes[at - 1])
+    return Needed(int(np.ceil(1.0 / inverse)))
 
 
 def detection_delay(
-    prepared: Prepared, q: Floats, *, per_pane: float, average_run_length: float
+    on: Operator, q: Floats, *, per_pane: float, average_run_length: float
 ) -> float:
     """Panes until the shift detector is expected to fire after a change to `q`; inf if never.
 
     `(log ARL + log(2 bets)) / (per_pane KL(p1 || p0))`: the bar to clear over what one pane
     brings, a first-order rule.
     """
-    A = _predicted_given_label(prepared)
-    p0, p1 = A @ prepared.nu, A @ q
+    p0, p1 = on.A @ on.nu, on.A @ q
     seen = p1 > 0.0
     divergence = float(p1[seen] @ np.log(p1[seen] / p0[seen]))
-    bar = np.log(average_run_length) + np.log(2 * BETS_PER_LABEL * prepared.k)
+    bar = np.log(average_run_length) + np.log(2 * BETS_PER_LABEL * on.k)
     return float(bar / (per_pane * divergence)) if divergence > 1e-12 else np.inf
 
 
@@ -185,16 +202,3 @@ def _smallest_part(p0: Floats, column: Floats, n: float, m: float, needed: float
         return _noncentral(p0, (1.0 - f) * p0 + f * column, n, m) - needed
 
     return float(brentq(surplus, 0.0, 1.0)) if surplus(1.0) > 0.0 else np.nan
-
-
-def _predicted_given_label(prepared: Prepared) -> Floats:
-    """The tests are on predicted labels, whatever the moment map of the estimate."""
-    counts = references.by_column(prepared.reference.counts, prepared.columns)
-    return counts / prepared.given.n_j
-
-
-def _noise_at(prepared: Prepared, q: Floats) -> tuple[Floats, Floats]:
-    """Variance of each raw estimate at mix `q`: for one prediction, and from the reference."""
-    smoothed = np.outer((prepared.inverse**2).sum(axis=1), prepared.smoothing)
-    window = (prepared.variance - smoothed) @ q + q * (1.0 - q)
-    return window, prepared.variance @ (q**2 / prepared.given.n_j)

@@ -16,7 +16,10 @@ from app.domain.evaluation import (
     Evaluation,
     Evidence,
     GroupShare,
+    Identified,
     LabelColumns,
+    LabelRates,
+    PaperNumbers,
     Point,
     Result,
     Significance,
@@ -299,15 +302,15 @@ def _evaluation(row: Row[Any]) -> Evaluation:
 def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
     accuracy, assumption = stored["accuracy"], stored["assumption"]
     effective = stored["effective"]
-    # Evaluations from before it was kept have none.
-    evidence = stored.get("evidence")
+    # Evaluations from before these were kept have none.
+    evidence, rates, paper = (stored.get(name) for name in ("evidence", "rates", "paper"))
     return Result(
         n=n,
         verdict=Verdict(verdict),
         attention=Attention(stored["attention"]),
         status=tuple(stored["status"]),
         method=stored["method"],
-        labels=_columns(stored["labels"]),
+        labels=LabelColumns(**_tuples(stored["labels"])),
         groups=tuple(
             GroupShare(tuple(one["labels"]), one["q"], one["q_lower"], one["q_upper"])
             for one in stored["groups"]
@@ -318,11 +321,15 @@ def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
         assumption=None if assumption is None else AssumptionFound(**assumption),
         effective=None if effective is None else EffectiveWindow(**effective),
         evidence=None if evidence is None else Evidence(**evidence),
+        rates=None if rates is None else LabelRates(**_tuples(rates)),
+        paper=None if paper is None else PaperNumbers(**_tuples(paper)),
+        identified=Identified(**_tuples(stored.get("identified", {}))),
+        reference_share=stored.get("reference_share"),
     )
 
 
-def _columns(stored: Mapping[str, Any]) -> LabelColumns:
-    columns: dict[str, Any] = {
-        name: None if values is None else tuple(values) for name, values in stored.items()
+def _tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
-    return LabelColumns(**columns)

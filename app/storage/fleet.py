@@ -42,7 +42,8 @@ WITH shown AS (
         'window', e."window", 'end', e."end", 'evaluated_at', e.evaluated_at, 'n', e.n,
         'verdict', e.verdict, 'labels', e.result -> 'labels', 'tests', e.result -> 'tests',
         'total_variation', e.result -> 'total_variation',
-        'accuracy', e.result -> 'accuracy', 'assumption', e.result -> 'assumption'
+        'accuracy', e.result -> 'accuracy', 'assumption', e.result -> 'assumption',
+        'paper', e.result -> 'paper'
     ) ORDER BY place) AS windows
     FROM shown s
     CROSS JOIN LATERAL jsonb_array_elements(s.windows) WITH ORDINALITY AS w(own, place)
@@ -54,7 +55,7 @@ WITH shown AS (
     GROUP BY s.model_id, s.version
 ), worries AS (
     SELECT model_id, version, json_agg(json_build_object(
-        'alarm', kind, 'state', state, 'severity', severity)) AS alarms
+        'alarm', kind, 'state', state, 'severity', severity, 'verdict', verdict)) AS alarms
     FROM alarm WHERE state <> 'resolved' GROUP BY model_id, version
 ), versions AS (
     SELECT json_agg(json_build_object(

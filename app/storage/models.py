@@ -276,6 +276,7 @@ def _values(settings: ModelSettings) -> dict[str, Any]:
         "alarm": _alarm_values(settings.alarm),
         "allowed_lateness": settings.allowed_lateness,
         "keep_ids": settings.keep_ids,
+        "estimator": settings.estimator,
     }
 
 
@@ -331,6 +332,7 @@ def _model(row: Row[Any], versions: frozenset[str]) -> Model:
         alarm=_alarm(row.alarm),
         allowed_lateness=row.allowed_lateness,
         keep_ids=row.keep_ids,
+        estimator=row.estimator,
     )
     return Model(
         row.id, row.name, settings, row.revision, versions, row.active_version, row.updated_at

@@ -169,14 +169,14 @@ def _source(size: int) -> tuple[Table, list[ColumnElement[bool]]]:
 
 
 class Piece(NamedTuple):
-    """Sums of a stretch of time that begins at `start`, without codes, which no window needs."""
+    """Sums of a stretch of time that begins at `start`."""
 
     start: datetime
     kind: Kind
     sums: Sums
 
 
-PIECE_COLUMNS = 'start, kind, counts, prob, "outer", cells, score'
+PIECE_COLUMNS = 'start, kind, counts, prob, "outer", cells, codes, code_counts, score'
 
 _PIECES = (
     f"SELECT {PIECE_COLUMNS} FROM pane"
@@ -292,15 +292,16 @@ def _values(part: Sums) -> dict[str, Any]:
 
 def piece(row: tuple[Any, ...]) -> Piece:
     """A row of `PIECE_COLUMNS`."""
-    start, kind, counts, prob, outer, cells, score = row
+    start, kind, counts, prob, outer, cells, codes, code_counts, score = row
     if kind == "hard":
         return Piece(start, kind, Sums(counts))
     soft = moments.SoftSums(
         prob=prob,
         outer=outer,
         cells=cells,
-        codes=_NONE,
-        code_counts=_NONE,
+        # Blocks that an earlier release kept have lost them.
+        codes=_NONE if codes is None else codes,
+        code_counts=_NONE if code_counts is None else code_counts,
         score=float(score[0]),
         score_squared=float(score[1]),
         score_by_label=score[2:],
@@ -311,11 +312,12 @@ def piece(row: tuple[Any, ...]) -> Piece:
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-def values_without_codes(part: Sums) -> dict[str, Any]:
-    """The columns of sums that were added up from pieces."""
-    return {
-        name: value for name, value in _values(part).items() if name not in ("codes", "code_counts")
-    }
+def values_of_block(part: Sums) -> dict[str, Any]:
+    """The columns of a block, whose codes may be missing."""
+    values = _values(part)
+    if part.soft is not None and not part.soft.coded:
+        values |= {"codes": None, "code_counts": None}
+    return values
 
 
 def _sums(row: Row[Any]) -> Sums:
@@ -325,9 +327,8 @@ def _sums(row: Row[Any]) -> Sums:
         prob=row.prob,
         outer=row.outer,
         cells=row.cells,
-        # Blocks have none: no window needs them, and they would not get fewer.
-        codes=row._mapping.get("codes", _NONE),
-        code_counts=row._mapping.get("code_counts", _NONE),
+        codes=_NONE if row.codes is None else row.codes,
+        code_counts=_NONE if row.code_counts is None else row.code_counts,
         score=float(row.score[0]),
         score_squared=float(row.score[1]),
         score_by_label=row.score[2:],

@@ -3,18 +3,22 @@
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from app.domain import reference as domain
 from app.domain.model import Model
 from app.domain.reference import LabelledRows, ReferenceSummary, StoredReference
 from app.errors import Conflict, NotFound
-from app.stats.diagnosis import Diagnosis, Spectrum
+from app.stats.calibration import Calibration
+from app.stats.cells import CellTable
+from app.stats.diagnosis import Before, Diagnosis, Spectrum
+from app.stats.identification import Identification
 from app.stats.moments import Floats
 from app.stats.reference import Reference, SoftReference
 from app.storage.tables import reference
@@ -31,6 +35,7 @@ def put(conn: Connection, model: Model, stored: StoredReference, rows: LabelledR
             kind=stored.summary.kind,
             counts=stored.statistics.counts.ravel(),
             soft=_pack_soft(stored.statistics.soft),
+            cells=_pack_cells(stored.statistics.table),
             rows=_pack_rows(rows),
             diagnosis=_diagnosis_values(stored.summary.diagnosis),
             fingerprint=print_of_content,
@@ -55,8 +60,9 @@ def get(conn: Connection, model: Model, version: str) -> StoredReference:
     row = conn.execute(query).one_or_none()
     if row is None:
         raise _no_reference(model, version)
-    soft = None if row.soft is None else SoftReference(**_unpack(row.soft))
-    return StoredReference(_summary(row), Reference(row.counts.reshape(model.k, model.k), soft))
+    if _is_old(row.diagnosis):
+        return _renewed(conn, model, row)
+    return StoredReference(_summary(row), _statistics(model, row))
 
 
 def summary(conn: Connection, model: Model, version: str) -> ReferenceSummary:
@@ -65,7 +71,7 @@ def summary(conn: Connection, model: Model, version: str) -> ReferenceSummary:
     row = conn.execute(query).one_or_none()
     if row is None:
         raise _no_reference(model, version)
-    return _summary(row)
+    return get(conn, model, version).summary if _is_old(row.diagnosis) else _summary(row)
 
 
 def active_since(conn: Connection, model: Model) -> datetime | None:
@@ -98,7 +104,10 @@ def page(
         query = query.where(
             (place[0] < created_at) | ((place[0] == created_at) & (place[1] < version))
         )
-    return [_summary(row) for row in conn.execute(query)]
+    return [
+        get(conn, model, row.version).summary if _is_old(row.diagnosis) else _summary(row)
+        for row in conn.execute(query).all()
+    ]
 
 
 def labelled_rows(conn: Connection, model: Model, version: str) -> LabelledRows | None:
@@ -106,9 +115,7 @@ def labelled_rows(conn: Connection, model: Model, version: str) -> LabelledRows 
     packed = conn.execute(select(reference.c.rows).where(_is(model, version))).scalar_one_or_none()
     if packed is None:
         return None
-    content = _unpack(packed)
-    rows = content["rows"].astype(np.float64)
-    return LabelledRows(rows, content["actual"].astype(int), content["predicted"].astype(int))
+    return _labelled_rows(packed)
 
 
 def fingerprint(stored: StoredReference, rows: LabelledRows | None) -> bytes:
@@ -134,6 +141,53 @@ def _fingerprint_of(conn: Connection, model: Model, version: str) -> bytes:
     return bytes(found.scalar_one())
 
 
+def _labelled_rows(packed: bytes) -> LabelledRows:
+    content = _unpack(packed)
+    rows = content["rows"].astype(np.float64)
+    return LabelledRows(rows, content["actual"].astype(int), content["predicted"].astype(int))
+
+
+def _is_old(diagnosis: Mapping[str, Any]) -> bool:
+    """Whether an earlier release made it, one that merged labels."""
+    return "identified" not in diagnosis
+
+
+def _renewed(conn: Connection, model: Model, row: Row[Any]) -> StoredReference:
+    """A reference of an earlier release, prepared anew from what was kept of it, once.
+
+    Two readers may do it at once: both come to the same.
+    """
+    sample = None if row.rows is None else _labelled_rows(row.rows)
+    counts = row.counts.reshape(model.k, model.k)
+    before = Before(
+        status=tuple(row.diagnosis["status"]),
+        groups=tuple(tuple(column) for column in row.diagnosis["columns"] if len(column) > 1),
+    )
+    stored = domain.renewed(
+        domain.diagnosed(row.version, domain.statistics(counts, sample), row.created_at), before
+    )
+    found = stored.summary.diagnosis
+    conn.execute(
+        update(reference)
+        .where(_is(model, row.version))
+        .values(
+            diagnosis=_diagnosis_values(found),
+            soft=_pack_soft(stored.statistics.soft),
+            cells=_pack_cells(stored.statistics.table),
+        )
+    )
+    return replace(stored, summary=replace(stored.summary, activated_at=row.activated_at))
+
+
+def _statistics(model: Model, row: Row[Any]) -> Reference:
+    counts = row.counts.reshape(model.k, model.k)
+    if row.soft is None:
+        return Reference(counts)
+    stored = _unpack(row.soft)
+    soft = SoftReference(**{field.name: stored[field.name] for field in fields(SoftReference)})
+    return Reference(counts, soft, None if row.cells is None else _unpack_cells(model.k, row.cells))
+
+
 _SUMMARY = [
     reference.c[name] for name in ("version", "kind", "diagnosis", "created_at", "activated_at")
 ]
@@ -148,7 +202,30 @@ def _summary(row: Row[Any]) -> ReferenceSummary:
 def _pack_soft(soft: SoftReference | None) -> bytes | None:
     if soft is None:
         return None
-    return _pack({field.name: getattr(soft, field.name) for field in fields(soft)})
+    # The release before this one looks for codes, which nothing of it uses.
+    none = np.zeros((0, len(soft.score)), dtype=np.int64)
+    unused = {"codes": none[:, 0], "code_counts": none}
+    return _pack(unused | {field.name: getattr(soft, field.name) for field in fields(soft)})
+
+
+# A table of softmax rows has all of these.
+_OF_CELLS = ("present", "first", "counts", "rest", "believed", "codes", "cell")
+_OF_CALIBRATION = ("slope", "bias", "centre")
+
+
+def _pack_cells(table: CellTable | None) -> bytes | None:
+    if table is None:
+        return None
+    return _pack(
+        {name: getattr(table, name) for name in _OF_CELLS}
+        | {name: getattr(table.calibration, name) for name in _OF_CALIBRATION}
+    )
+
+
+def _unpack_cells(k: int, packed: bytes) -> CellTable:
+    stored = _unpack(packed)
+    calibration = Calibration(stored["present"], *(stored[name] for name in _OF_CALIBRATION))
+    return CellTable(k, **{name: stored[name] for name in _OF_CELLS}, calibration=calibration)
 
 
 def _pack_rows(rows: LabelledRows | None) -> bytes | None:
@@ -177,7 +254,11 @@ def _unpack(packed: bytes) -> dict[str, Any]:
 def _diagnosis_values(diagnosis: Diagnosis) -> dict[str, Any]:
     """Plain JSON; NaN and infinity, which JSON does not have, become null."""
     values: dict[str, Any] = _plain(asdict(diagnosis))
-    return values
+    # For the release before this one, which is told that nothing was merged.
+    present = [[label] for label in range(len(values["nu"])) if label not in diagnosis.absent]
+    for spectrum in filter(None, (values["hard"], values["soft"])):
+        spectrum["degenerate"] = False
+    return values | {"columns": present}
 
 
 def _plain(value: Any) -> Any:
@@ -209,9 +290,27 @@ def _diagnosis(values: Mapping[str, Any]) -> Diagnosis:
         hard=_spectrum(values["hard"]),
         soft=None if values["soft"] is None else _spectrum(values["soft"]),
         moments=values["moments"],
-        columns=tuple(tuple(column) for column in values["columns"]),
+        identified=_identified(values["identified"]),
         status=tuple(values["status"]),
+        before=None if values["before"] is None else _before(values["before"]),
     )
+
+
+def _identified(values: Mapping[str, Any]) -> Identification:
+    return Identification(
+        floor=_floats(values["floor"]),
+        not_identified=tuple(values["not_identified"]),
+        weakly_identified=tuple(values["weakly_identified"]),
+        groups=_groups(values["groups"]),
+    )
+
+
+def _before(values: Mapping[str, Any]) -> Before:
+    return Before(tuple(values["status"]), _groups(values["groups"]))
+
+
+def _groups(values: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(group) for group in values)
 
 
 def _floats(values: list[float | None]) -> Floats:
@@ -220,6 +319,8 @@ def _floats(values: list[float | None]) -> Floats:
 
 def _spectrum(values: Mapping[str, Any]) -> Spectrum:
     finite: dict[str, Any] = {
-        name: np.inf if value is None else value for name, value in values.items()
+        name: np.inf if value is None else value
+        for name, value in values.items()
+        if name != "degenerate"
     }
     return Spectrum(**finite)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.window import EPOCH, pane_start
@@ -244,7 +244,16 @@ def _kept(
     for one in map(panes.piece, rows):
         if one.start not in stale:
             found.setdefault(one.start, []).append(one)
-    return found
+    return {
+        block: pieces
+        for block, pieces in found.items()
+        if all(map(_has_codes, pieces)) or block < stream.horizon.coarse
+    }
+
+
+def _has_codes(piece: Piece) -> bool:
+    """Not so of a block that an earlier release kept: it is made anew while its panes are there."""
+    return piece.sums.soft is None or piece.sums.soft.coded
 
 
 def _stale(pending: Collection[datetime], length: timedelta) -> set[datetime]:
@@ -258,7 +267,7 @@ def _keep(
         return
     # A block without predictions is kept too: otherwise it would be looked for again and again.
     parts = found or {"hard": moments.empty(stream.k, soft=False)}
-    conn.execute(insert(rollup), _rows(stream, size, block, parts))
+    conn.execute(_REPLACE, _rows(stream, size, block, parts))
 
 
 def _rows(
@@ -274,18 +283,40 @@ def _rows(
             "prob": None,
             "outer": None,
             "cells": None,
+            "codes": None,
+            "code_counts": None,
             "score": None,
-            **panes.values_without_codes(sums),
+            **panes.values_of_block(sums),
         }
         for kind, sums in parts.items()
     ]
 
 
 _SUMS = ("counts", "prob", "outer", "cells", "score")
+_CODES = ("codes", "code_counts")
 _NEW = insert(rollup)
+_KEY = ["model_id", "version", "panes", "start", "kind"]
+# Only a block without codes is ever there already.
+_REPLACE = _NEW.on_conflict_do_update(
+    index_elements=_KEY, set_={name: _NEW.excluded[name] for name in (*_SUMS, *_CODES)}
+)
+_WAS, _MORE = rollup.c, _NEW.excluded
+# A block whose codes are missing must not look as if it had some.
+_BOTH_HAVE_CODES = _WAS.codes.is_not(None) & _MORE.codes.is_not(None)
 _ADD = _NEW.on_conflict_do_update(
-    index_elements=["model_id", "version", "panes", "start", "kind"],
-    set_={name: func.add_arrays(rollup.c[name], _NEW.excluded[name]) for name in _SUMS},
+    index_elements=_KEY,
+    set_={
+        **{name: func.add_arrays(_WAS[name], _MORE[name]) for name in _SUMS},
+        "codes": case((_BOTH_HAVE_CODES, func.merged_codes(_WAS.codes, _MORE.codes))),
+        "code_counts": case(
+            (
+                _BOTH_HAVE_CODES,
+                func.merged_code_counts(
+                    _WAS.codes, _WAS.code_counts, _MORE.codes, _MORE.code_counts
+                ),
+            )
+        ),
+    },
 )
 
 

@@ -32,8 +32,8 @@ REMARKS = {
     "A1_or_A2_violated": "No label mix explains these predictions.",
     "A2_class_absent": "Some labels are too rare in the reference to be estimated.",
     "low_support": "Some labels have few records in the reference: their intervals are rough.",
-    "merged": "Some labels cannot be told apart and are estimated together.",
-    "degenerate_w1": "The reference cannot tell any labels apart, so nothing is estimated.",
+    "degenerate_w1": "The confusion matrix cannot be inverted, so the paper's weights are all one.",
+    "codes_missing": "Older predictions were not counted by code; the estimate is of labels only.",
     "baseline_accepted": "Another mix than the reference's was accepted as normal.",
     "beyond_reference_error": "The change is larger than any error of the reference explains.",
 }

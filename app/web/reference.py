@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.stats.diagnosis import ABSENT_BELOW, ERRORS_NEEDED, LOW_SUPPORT_BELOW, Diagnosis
+from app.stats.diagnosis import LOW_SUPPORT_BELOW, Diagnosis
 from app.stats.moments import Counts
+from app.stats.reference import ABSENT_BELOW
 from app.web import words
 
 # A heat map of more labels is a grey square.
@@ -82,7 +83,7 @@ def _cell(n: int, of: int, correct: bool) -> Cell:
 
 def separation(found: Diagnosis) -> str:
     """What sigma_min means for this reference, in a sentence or two."""
-    own = found.soft if found.moments == "soft" and found.soft else found.hard
+    own = found.spectrum
     if own.sigma_min <= 0.0:
         return (
             "sigma_min is 0: some mixes of labels look exactly alike, and nothing tells them apart."
@@ -93,23 +94,56 @@ def separation(found: Diagnosis) -> str:
         "move the predictions by this much. "
     )
     times = own.sigma_min / own.sigma_min_error if own.sigma_min_error > 0.0 else None
-    error = "" if times is None else f"It is {words.number(times)} times its own sampling error. "
-    if own.degenerate:
-        return f"{said}{error}It takes about {ERRORS_NEEDED:g} times to tell every mix from others."
-    return f"{said}{error}That is enough to tell every mix from others."
-
-
-VERDICTS = {
-    "ok": "The reference tells all of its labels apart.",
-    "ok_soft_fallback": "Predicted labels alone could not tell all labels apart; softmax rows can.",
-    "merged": "Some labels cannot be told apart; they are estimated together.",
-    "degenerate_w1": "The reference cannot tell labels apart, so no mix can be estimated from it.",
-    "trivial": "There is one label only, so there is nothing to tell apart.",
-}
+    return said + (
+        "" if times is None else f"It is {words.number(times)} times its own sampling error."
+    )
 
 
 def verdict(found: Diagnosis) -> str:
-    return VERDICTS[found.status[0]]
+    """Whether the labels can be told apart, in a sentence."""
+    if found.status == ("trivial",):
+        return "There is one label only, so there is nothing to tell apart."
+    if not found.estimable:
+        return "The reference cannot tell its labels apart, so no mix can be estimated from it."
+    if found.identified.not_identified:
+        return "The reference tells most labels apart, but not all of them."
+    if found.identified.weakly_identified:
+        return "The reference tells its labels apart, some of them only roughly."
+    return "The reference tells all of its labels apart."
+
+
+def look_alikes(labels: Sequence[str], found: Diagnosis) -> list[str]:
+    """Labels whose share stays uncertain however long a window is, as sentences."""
+    identified = found.identified
+    grouped = {label for group in identified.groups for label in group}
+    said = [
+        f"{_names(labels, group)} look alike to this classifier: how they share what they have "
+        "together is unknown, but together they are known."
+        for group in identified.groups
+    ]
+    unknown = [label for label in identified.not_identified if label not in grouped]
+    if unknown and found.estimable:
+        said.append(f"The share of these cannot be known: {_names(labels, unknown)}.")
+    weak = [label for label in identified.weakly_identified if label not in grouped]
+    if weak:
+        said.append(
+            f"Only roughly known, however long a window is: {_names(labels, weak)}. More labelled "
+            "records of these labels would help."
+        )
+    return said
+
+
+def renewed(labels: Sequence[str], found: Diagnosis) -> str | None:
+    """What has changed for a reference that an earlier release had prepared."""
+    if found.before is None:
+        return None
+    merged = "; ".join(_names(labels, group) for group in found.before.groups)
+    if not merged:
+        return "Prepared anew since it came in: estimates are sharper, their meaning is the same."
+    return (
+        f"Prepared anew since it came in. An earlier release had merged {merged}; now every label "
+        "has an interval of its own."
+    )
 
 
 def little_support(labels: Sequence[str], found: Diagnosis) -> list[str]:

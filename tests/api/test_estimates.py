@@ -188,7 +188,7 @@ def test_a_label_shift_is_found_measured_and_told_from_other_changes(fashion: Te
 
     found = estimate(fashion)
 
-    assert (found["verdict"], found["method"]) == ("label_shift", "bbse-soft")
+    assert (found["verdict"], found["method"]) == ("label_shift", "bbse-cells")
     assert found["assumption"]["verdict"] == "label_shift_consistent"
     sandal = found["labels"][5]
     assert sandal["q_lower"] <= 0.4 <= sandal["q_upper"]

@@ -37,6 +37,7 @@ DEFAULTS = {
     },
     "allowed_lateness": "P1D",
     "keep_ids": False,
+    "estimator": "default",
 }
 
 
@@ -94,6 +95,7 @@ def test_what_was_put_is_what_one_gets(client: TestClient) -> None:
         },
         "allowed_lateness": "PT6H",
         "keep_ids": True,
+        "estimator": "bbse-soft",
     }
     client.put(URL, json=body)
 

@@ -131,9 +131,9 @@ def test_each_interval_takes_its_own_number_of_predictions(fraud: TestClient) ->
 
     assert (found["half_width"], found["level"]) == (0.01, 0.95)
     assert [(one["labels"], one["predictions"]) for one in found["labels"]] == [
-        (["legit"], 4031),
-        (["fraud"], 2720),
-        (["abuse"], 1734),
+        (["legit"], 3997),
+        (["fraud"], 2690),
+        (["abuse"], 1716),
     ]
 
 
@@ -145,15 +145,19 @@ def test_intervals_are_planned_at_the_mix_that_is_asked_about(fraud: TestClient)
     assert shifted["predictions"] > 3 * calm["predictions"]
 
 
-def test_labels_that_cannot_be_told_apart_are_planned_together(fraud: TestClient) -> None:
+def test_labels_that_look_alike_are_planned_one_by_one_and_named(fraud: TestClient) -> None:
     put_confusion(fraud, [[900, 50, 50], [50, 500, 500], [50, 450, 450]])
 
     found = plan(fraud, label="fraud", to=0.6, half_width=0.03)
 
-    assert (found["status"], found["groups"]) == (["merged"], [["fraud", "abuse"]])
-    assert [one["labels"] for one in found["interval"]["labels"]] == [["legit"], ["fraud", "abuse"]]
+    assert (found["status"], found["groups"]) == (["not_identified"], [["fraud", "abuse"]])
+    assert found["not_identified"] == ["fraud", "abuse"]
+    sizes = found["interval"]["labels"]
+    assert [one["labels"] for one in sizes] == [["legit"], ["fraud"], ["abuse"]]
+    # No reference of this kind tells them apart, however large.
+    assert [one["predictions"] is None for one in sizes] == [False, True, True]
+    assert [one["reference_factor"] for one in sizes] == [None, None, None]
     assert found["detection"]["predictions"] > 0
-    assert found["labels"][1]["growth"] == found["labels"][2]["growth"] > 0.0
 
 
 def test_an_absent_label_is_left_out(fraud: TestClient) -> None:
@@ -182,7 +186,7 @@ def test_a_reference_that_separates_nothing_promises_nothing(
 
     found = plan(fraud, label="legit", to=0.5, half_width=0.1)
 
-    assert "degenerate_w1" in found["status"]
+    assert "not_identified" in found["status"]
     assert {one["growth"] for one in found["labels"]} == {None}
     sizes = [found["detection"], *found["interval"]["labels"]]
     assert {(one["predictions"], one["reference_factor"]) for one in sizes} == {(None, None)}
@@ -199,7 +203,7 @@ def test_a_plan_is_for_the_kind_of_traffic_there_is(client: TestClient) -> None:
     client.post(f"{URL}/predictions", json={"predicted": [0] * 60}).raise_for_status()
 
     as_is = plan(client, half_width=0.03)
-    assert (at_best["method"], as_is["method"]) == ("bbse-soft", "bbse-hard")
+    assert (at_best["method"], as_is["method"]) == ("bbse-cells", "bbse-cells")
     # Shirts, much confused, take more predictions if only their labels are told.
     shirts = [one["interval"]["labels"][6]["predictions"] for one in (at_best, as_is)]
     assert shirts[0] < shirts[1]

@@ -73,11 +73,12 @@ def test_rows_of_a_confusion_matrix_are_predictions_and_columns_the_truth(
             "p": pytest.approx(support / 10_000),
             "recall": pytest.approx(right / support),
             "precision": pytest.approx(right / predicted),
+            "floor": pytest.approx(floor, abs=1e-3),
         }
-        for label, support, predicted, right in [
-            ("legit", 9100, 9042, 9000),
-            ("fraud", 550, 569, 500),
-            ("abuse", 350, 389, 329),
+        for label, support, predicted, right, floor in [
+            ("legit", 9100, 9042, 9000, 0.0057),
+            ("fraud", 550, 569, 500, 0.0064),
+            ("abuse", 350, 389, 329, 0.0053),
         ]
     ]
 
@@ -334,8 +335,11 @@ def test_an_unknown_model_takes_no_reference(client: TestClient) -> None:
 def test_labels_that_cannot_be_told_apart_are_grouped(fraud: TestClient) -> None:
     found = put(fraud, {"confusion": [[90, 5, 5], [5, 50, 50], [5, 45, 45]]})
 
-    assert (found["status"], found["groups"]) == ("degenerate", [["fraud", "abuse"]])
+    assert (found["status"], found["groups"]) == ("not_identified", [["fraud", "abuse"]])
+    assert (found["not_identified"], found["before"]) == (["fraud", "abuse"], None)
     assert found["sigma_min"] == pytest.approx(0, abs=1e-12)
+    floors = [one["floor"] for one in found["labels"]]
+    assert floors[0] < 0.1 < 0.4 < min(floors[1:])
 
 
 def test_a_classifier_that_always_says_the_same_supports_no_estimate(fraud: TestClient) -> None:
@@ -355,6 +359,7 @@ def test_a_label_that_the_sample_lacks_is_said_to_be_absent(fraud: TestClient) -
         "p": 0,
         "recall": None,
         "precision": 0,
+        "floor": None,
     }
 
 

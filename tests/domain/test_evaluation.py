@@ -20,7 +20,7 @@ MODEL = Model(1, "pets", ModelSettings(("cat", "lynx", "dog")), 1)
 def evaluation(verdict: Verdict = Verdict.LABEL_SHIFT, *counts: int) -> Evaluation:
     on = analysis.basis(CONFUSED)
     found = analysis.analyse(on, Sums(np.array(counts or (400, 400, 200))))
-    kept = result(found, on.hard.diagnosis.nu, verdict, Attention.SHIFTED, more_status=["note"])
+    kept = result(found, on.nu, verdict, Attention.SHIFTED, more_status=["note"])
     return Evaluation("v1", "1h", NOW - HOUR, NOW, NOW, kept)
 
 

@@ -10,7 +10,7 @@ from app.domain import watch as watching
 from app.domain.model import AlarmPolicy
 from app.domain.verdict import Attention
 from app.domain.watch import Detectors, Part, Turn, Watch, advance, merged
-from app.stats import assumption, diagnosis, moments, overdispersion
+from app.stats import assumption, moments, overdispersion
 from app.stats.moments import Counts, Floats
 from app.stats.reference import Reference, from_confusion, from_sample
 from tests import fashion
@@ -289,7 +289,7 @@ def soft_parts(
 
 def test_a_drop_of_confidence_is_called_a_violation(soft: Reference) -> None:
     rng = np.random.default_rng(SEED)
-    own = watching.detectors(soft, ARL, assumption.prepare(soft, diagnosis.diagnose(soft)))
+    own = watching.detectors(soft, ARL, assumption.prepare(soft))
     nu = soft.nu
     clean = soft_parts(fashion.outputs("good", "test"), nu, 40, rng)
     dim = soft_parts(corrupted("dimmed"), nu, 40, rng, first=40)
@@ -341,13 +341,14 @@ def test_without_known_confidence_a_violation_is_over_when_it_is_quiet(soft: Ref
     assert healed.violated is None
 
 
-def test_a_reference_that_separates_nothing_has_no_known_confidence() -> None:
+def test_a_reference_that_separates_nothing_is_known_by_its_mean_confidence() -> None:
     rows = np.random.default_rng(SEED).dirichlet(np.ones(3), 300)
     blind = from_sample(3, np.zeros(300, dtype=np.int64), np.arange(300) % 3, rows)
 
-    own = watching.detectors(blind, ARL, assumption.prepare(blind, diagnosis.diagnose(blind)))
+    own = watching.detectors(blind, ARL, assumption.prepare(blind))
 
-    assert own.confidence is None
+    assert own.confidence is not None
+    assert own.confidence.h[0] == pytest.approx(rows.max(axis=1).mean())
 
 
 def test_a_mix_that_lasts_is_never_called_over() -> None:

@@ -250,7 +250,9 @@ class Story:
             sums_of([one for one in chosen if one.pane == start], as_soft=as_soft)
             for start in starts
         ]
-        found = adaptive.choose(self.basis.for_window(parts[0]), parts)
+        operator = self.basis.for_window(parts[0]).operator
+        assert operator is not None
+        found = adaptive.choose(operator, parts)
         return starts[-1] if found is None else starts[found.panes - 1]
 
 

@@ -1,22 +1,20 @@
+"""How far back an adaptive window looks."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.stats import adaptive, bbsd, bbse, diagnosis, intervals, moments, reference
-from app.stats.bbse import Prepared
+from app.stats import adaptive, bbsd, cells, estimator, intervals, moments
+from app.stats.adaptive import Span
+from app.stats.estimator import Operator
 from app.stats.moments import Counts, Sums
-from app.stats.reference import Reference, from_confusion
 from tests import fashion
-from tests.fashion import LABELS
+from tests.stats import golden
+from tests.stats.golden import hard
 
-
-def prepared(made: Reference) -> Prepared:
-    return bbse.prepare(made, diagnosis.diagnose(made))
-
-
-PERFECT = prepared(from_confusion(np.diag([10**9, 10**9])))
+PERFECT = hard(np.diag([10**9, 10**9]))
 NEW, OLD = Sums(np.array([30, 70])), Sums(np.array([70, 30]))
 
 
@@ -38,17 +36,34 @@ def test_without_a_change_everything_is_used() -> None:
     assert chosen.stopped_by is None
 
 
+def spans_of(on: Operator, panes: list[Sums]) -> list[Span]:
+    by = intervals.planned(on, on.even, adaptive.TYPICAL_PREDICTIONS).ridge(adaptive.RIDGE)
+    return adaptive._spans(on, by, panes, 1.0)
+
+
 def test_two_lengths_weighed_by_hand() -> None:
-    # Two labels told apart perfectly: G has one direction, of variance 2 * 2 mu (1 - mu) / m.
+    # Two labels told apart perfectly: the noise has one direction, of variance 2 mu (1 - mu) / m.
     panes = [Sums(np.array([40, 60])), Sums(np.array([60, 40]))]
     kappa = 4.7093  # chi-square with 1 degree of freedom, .97 quantile
     short = kappa * 2 * 0.4 * 0.6 / 100
     long = kappa * 2 * 0.5 * 0.5 / 200
     drift = max(0.0, 2 * 0.1**2 - short)
 
-    spans = adaptive._spans(PERFECT, panes, 1.0)
+    spans = spans_of(PERFECT, panes)
 
-    assert adaptive._risks(spans) == pytest.approx([short, long + drift], rel=1e-4)
+    # The ridge is a record in 2000, so that squares are smaller by one in 1000.
+    assert adaptive._risks(spans) == pytest.approx([short, long + drift], rel=2e-3)
+
+
+def test_a_drift_worked_by_hand() -> None:
+    # By far more than noise: the squared distance is 2 .4^2, less what noise alone may be.
+    panes = [Sums(np.array([100, 900])), Sums(np.array([900, 100]))]
+    kappa = 4.7093
+    short = kappa * 2 * 0.1 * 0.9 / 1000
+
+    risks = adaptive._risks(spans_of(PERFECT, panes))
+
+    assert risks[1] == pytest.approx(2 * 0.4**2 - short + kappa * 2 * 0.25 / 2000, rel=2e-3)
 
 
 def test_what_made_it_stop_is_a_test_of_homogeneity() -> None:
@@ -64,7 +79,7 @@ def test_what_made_it_stop_is_a_test_of_homogeneity() -> None:
 def test_the_first_length_has_enough_predictions() -> None:
     few = Sums(np.array([5, 5]))
 
-    spans = adaptive._spans(PERFECT, [few] * 40, 1.0)
+    spans = spans_of(PERFECT, [few] * 40)
 
     assert [span.panes for span in spans] == [8, 16, 32, 40]
 
@@ -75,7 +90,7 @@ def test_too_few_predictions_make_no_window() -> None:
 
 
 def test_once_the_reference_is_the_bottleneck_it_looks_no_further() -> None:
-    small = prepared(from_confusion(np.array([[45, 5], [5, 45]])))
+    small = hard(np.array([[45, 5], [5, 45]]))
 
     chosen = adaptive.choose(small, [Sums(np.array([500, 500]))] * 64)
 
@@ -94,21 +109,6 @@ def test_overdispersion_lengthens_the_window() -> None:
     assert clustered.panes > plain.panes
 
 
-def test_the_published_interval_is_a_hull() -> None:
-    made = prepared(from_confusion(np.array([[900, 100], [100, 900]])))
-    drifting = [Sums(np.array([20 + t, 80 - t])) for t in range(16)]
-    chosen = adaptive.choose(made, drifting)
-    assert chosen is not None
-    estimate = bbse.estimate(made, chosen.sums)
-
-    hull = adaptive.interval(made, chosen, estimate)
-    whole = intervals.score(made, estimate, chosen.sums)
-    recent = intervals.score(made, bbse.estimate(made, chosen.recent), chosen.recent)
-
-    assert hull.lower.tolist() == np.minimum(whole.lower, recent.lower).tolist()
-    assert hull.upper.tolist() == np.maximum(whole.upper, recent.upper).tolist()
-
-
 def test_the_newest_quarter_has_enough_predictions_too() -> None:
     few = Sums(np.array([5, 5]))
 
@@ -119,28 +119,71 @@ def test_the_newest_quarter_has_enough_predictions_too() -> None:
     assert chosen.recent.n == adaptive.LEAST_PREDICTIONS
 
 
-def test_softmax_panes_work_as_well() -> None:
+def test_panes_of_predictions_that_the_reference_never_saw_make_no_window() -> None:
+    on = hard(np.array([[90, 10, 0], [10, 90, 0], [0, 0, 0]]))
+    unseen, seen = Sums(np.array([0, 0, 60])), Sums(np.array([40, 20, 0]))
+
+    assert adaptive.choose(on, [unseen] * 3) is None
+    behind = adaptive.choose(on, [unseen, seen])
+    assert behind is not None
+    assert behind.panes == 2
+
+
+def test_labels_that_look_alike_do_not_drown_a_change_of_another() -> None:
+    # Only the ridge keeps labels 1 and 2, which nothing tells apart, from having endless noise.
+    on = hard(golden.TWINS * 1000)
+    old, new = Sums(np.array([60, 20, 20])), Sums(np.array([20, 40, 40]))
+
+    chosen = adaptive.choose(on, [new] * 8 + [old] * 56)
+
+    assert chosen is not None
+    assert chosen.panes == 8
+
+
+@pytest.fixture(scope="module")
+def by_codes() -> Operator:
     pool = fashion.outputs("good", "validation")
-    made = prepared(reference.from_sample(LABELS, pool.predicted, pool.labels, pool.rows))
+    table = cells.of_rows(pool.rows[:5000], pool.labels[:5000], np.arange(10))
+    return estimator.prepare(table)
+
+
+def test_softmax_panes_work_as_well(by_codes: Operator) -> None:
     test = fashion.outputs("good", "test")
     panes = [
-        moments.sums(LABELS, test.predicted[t : t + 50], test.rows[t : t + 50])
+        moments.sums(10, test.predicted[t : t + 50], test.rows[t : t + 50])
         for t in range(0, 1_600, 50)
     ]
 
-    chosen = adaptive.choose(made, panes)
+    chosen = adaptive.choose(by_codes, panes)
 
     assert chosen is not None
     assert chosen.panes == 32
     assert chosen.sums.soft is not None
+    assert chosen.recent.n == 400
+
+
+def test_a_change_of_softmax_panes_ends_the_window(by_codes: Operator) -> None:
+    rng, pool = np.random.default_rng(1), fashion.outputs("good", "test")
+    drawn = [
+        fashion.draw(pool, q, 100, rng)
+        for q in [fashion.tweaked(2, 0.6)] * 4 + [fashion.UNIFORM] * 12
+    ]
+    panes = [moments.sums(10, part.predicted, part.rows) for part in drawn]
+
+    chosen = adaptive.choose(by_codes, panes)
+
+    assert chosen is not None
+    assert chosen.panes == 4
+    assert chosen.stopped_by is not None
+    assert chosen.stopped_by < 1e-6
 
 
 @given(arrays(np.int64, (5, 3), elements=st.integers(0, 10**9)))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_any_counts_make_a_window_or_none(panes: Counts) -> None:
-    made = prepared(from_confusion(np.array([[80, 10, 5], [15, 60, 10], [5, 10, 45]])))
+    on = hard(np.array([[80, 10, 5], [15, 60, 10], [5, 10, 45]]))
 
-    chosen = adaptive.choose(made, [Sums(counts) for counts in panes])
+    chosen = adaptive.choose(on, [Sums(counts) for counts in panes])
 
     assert (chosen is None) == (panes.sum() < adaptive.LEAST_PREDICTIONS)
     assert chosen is None or chosen.stopped_by is None or 0.0 <= chosen.stopped_by <= 1.0
@@ -151,8 +194,7 @@ def test_any_counts_make_a_window_or_none(panes: Counts) -> None:
 def test_the_order_of_labels_is_irrelevant(order: list[int], panes: Counts) -> None:
     confusion = np.array([[80, 10, 5], [15, 60, 10], [5, 10, 45]])
 
-    here = adaptive.choose(prepared(from_confusion(confusion)), [Sums(c) for c in panes])
-    permuted = from_confusion(confusion[np.ix_(order, order)])
-    there = adaptive.choose(prepared(permuted), [Sums(c[order]) for c in panes])
+    here = adaptive.choose(hard(confusion), [Sums(c) for c in panes])
+    there = adaptive.choose(hard(confusion[np.ix_(order, order)]), [Sums(c[order]) for c in panes])
 
     assert (here and here.panes) == (there and there.panes)

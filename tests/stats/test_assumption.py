@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
-from app.stats import assumption, bbse, diagnosis, moments, reference
+from app.stats import assumption, moments, over_identification, reference
 from app.stats.assumption import Assumption, Check, ScoreGap
 from app.stats.moments import Counts, Floats, Sums
-from app.stats.over_identification import Misfit
-from app.stats.reference import Reference, from_confusion
+from app.stats.over_identification import Fit, Misfit
+from app.stats.reference import from_confusion
 from tests import fashion, fashion_corrupted
 from tests.fashion import LABELS, Outputs
 
@@ -27,13 +27,9 @@ def two_labels(records: list[tuple[int, int, float, int]]) -> tuple[Counts, Coun
     return predicted, actual, np.column_stack([first, 1.0 - first])
 
 
-def check_of(made: Reference) -> Check:
-    return assumption.prepare(made, diagnosis.diagnose(made))
-
-
 def fashion_check(n: int = 8_000) -> Check:
     pool = fashion.outputs("good", "validation")
-    return check_of(
+    return assumption.prepare(
         reference.from_sample(LABELS, pool.predicted[:n], pool.labels[:n], pool.rows[:n])
     )
 
@@ -48,7 +44,7 @@ CLEAN = fashion.outputs("good", "test")
 
 def test_the_score_gap_by_hand() -> None:
     predicted, actual, rows = two_labels(SAMPLE)
-    check = check_of(reference.from_sample(2, predicted, actual, rows))
+    check = assumption.prepare(reference.from_sample(2, predicted, actual, rows))
     assert check.scores is not None
     # A' h = mean score: [50/60 h0 + 10/60 h1 = .8, 5/50 h0 + 45/50 h1 = .78].
     h = np.array([(0.72 - 0.13) / (0.75 - 1 / 60), (0.65 - 0.08) / (0.75 - 1 / 60)])
@@ -57,16 +53,44 @@ def test_the_score_gap_by_hand() -> None:
     assert sums.soft is not None
     v = np.where(seen == 0, 0.7 - h[0], 0.8 - h[1])
     score = np.maximum(rows[:, 0], rows[:, 1]) - h[predicted]
-    q = np.linalg.solve([[5 / 6, 0.1], [1 / 6, 0.9]], [0.6, 0.4])
-    by_label = np.array([np.mean(score[actual == 0] ** 2), np.mean(score[actual == 1] ** 2)])
+    q, most, square = np.array([0.7, 0.3]), np.array([0.8, 0.4]), np.array([0.5, 0.1])
+    # Each label's own records and three strayed ones, of which one has gone into the mean.
+    squares = np.array([np.sum(score[actual == 0] ** 2), np.sum(score[actual == 1] ** 2)])
+    variance = (squares + 3.0 * np.mean(score**2)) / (np.array([60, 50]) + 2.0)
+    within = q @ variance
+    t = square @ (variance / [60, 50]) / within
+    both = (v.var() * 100 + within / t) / (100 + 1 / t)
 
-    found = assumption.score_gap(check.hard, check.scores, sums.counts, sums.soft)
+    found = assumption.score_gap(check.scores, Fit(q, most, square, None), sums.counts, sums.soft)
 
     assert check.scores.h == pytest.approx(h)
     assert found.gap == pytest.approx(v.mean())
-    error = np.sqrt(v.var() / 100 + q**2 @ (by_label / [60, 50]))
-    assert found.error == pytest.approx(error)
-    assert found.p_value == pytest.approx(2 * norm.sf(abs(v.mean()) / error))
+    assert found.error == pytest.approx(np.sqrt(both * (1 / 100 + t)))
+    assert found.p_value == pytest.approx(2 * norm.sf(abs(v.mean()) / found.error))
+
+
+def test_a_bias_that_a_label_mix_can_make_is_no_gap() -> None:
+    # Both labels are always predicted 0, label 0 with .6 and label 1 with .9.
+    rows = np.repeat([[0.6, 0.4], [0.9, 0.1]], 500, axis=0)
+    check = assumption.prepare(
+        reference.from_sample(2, np.zeros(1_000, dtype=np.int64), np.arange(1_000) // 500, rows)
+    )
+    assert check.scores is not None
+    one_of_both = Fit(np.full(2, 0.5), np.ones(2), np.full(2, 0.5), None)
+
+    def gap(score: float) -> ScoreGap:
+        window = moments.sums(
+            2, np.zeros(200, dtype=np.int64), np.full((200, 2), [score, 1 - score])
+        )
+        assert check.scores is not None
+        assert window.soft is not None
+        return assumption.score_gap(check.scores, one_of_both, window.counts, window.soft)
+
+    assert check.scores.bias == pytest.approx([-0.15, 0.15])
+    assert gap(0.62).gap == pytest.approx(0.0)
+    assert gap(0.62).p_value >= 0.5
+    assert gap(0.94).gap == pytest.approx(0.04)
+    assert gap(0.94).p_value < 0.01
 
 
 def test_scores_have_mean_zero_given_every_label() -> None:
@@ -153,11 +177,11 @@ def test_hard_predictions_say_next_to_nothing() -> None:
 
     assert found.verdict == "untestable"
     assert found.status == ("assumption_untestable_hard_only",)
-    assert found.negativity is not None
+    assert found.misfit is not None
 
 
 def test_hard_predictions_that_need_negative_frequencies_are_not_label_shift() -> None:
-    check = check_of(from_confusion(np.array([[700, 300], [300, 700]])))
+    check = assumption.prepare(from_confusion(np.array([[700, 300], [300, 700]])))
 
     found = assumption.assess(check, Sums(np.array([990, 10])))
 
@@ -165,7 +189,9 @@ def test_hard_predictions_that_need_negative_frequencies_are_not_label_shift() -
 
 
 def test_a_label_absent_from_the_reference_that_came_back_is_not_label_shift() -> None:
-    check = check_of(from_confusion(np.array([[800, 100, 0], [100, 800, 0], [100, 100, 0]])))
+    check = assumption.prepare(
+        from_confusion(np.array([[800, 100, 0], [100, 800, 0], [100, 100, 0]]))
+    )
 
     found = assumption.assess(check, Sums(np.array([300, 300, 400])))
 
@@ -173,28 +199,13 @@ def test_a_label_absent_from_the_reference_that_came_back_is_not_label_shift() -
     assert found.status == ("A1_or_A2_violated",)
 
 
-def test_three_labels_negative_by_hand() -> None:
-    made = from_confusion(np.array([[80, 10, 10], [10, 80, 10], [10, 10, 80]]))
-    hard = bbse.prepare(made, diagnosis.diagnose(made))
-    sums = Sums(np.array([0, 100, 100]))
-    estimate = bbse.estimate(hard, sums)
-    p = hard.given.A @ estimate.q
-    residual = estimate.mu - p
-    window = np.diag(p) / 200 - np.outer(p, p) / 200 + np.eye(3) / 200**2
-    omega = window + hard.reference_noise(estimate.q)
-    T = residual @ np.linalg.inv(omega) @ residual
-
-    found = assumption.negativity(hard, sums)
-
-    assert found.statistic == pytest.approx(T)
-    assert found.p_value == pytest.approx((chi2.sf(T, 2) + chi2.sf(T, 1)) / 2)
-
-
 @pytest.mark.parametrize("m", [100, 300, 400, 1000])
 def test_windows_of_one_true_label_are_seldom_called_something_else(m: int) -> None:
     """A corner of the simplex, where a window has hardly any noise of its own to go by."""
     rng = np.random.default_rng(1)
-    check = check_of(from_confusion(np.array([[9000, 30, 12], [60, 500, 9], [40, 20, 329]])))
+    check = assumption.prepare(
+        from_confusion(np.array([[9000, 30, 12], [60, 500, 9], [40, 20, 329]]))
+    )
     given = np.array([9000, 60, 40]) / 9100
 
     found = [assumption.assess(check, Sums(rng.multinomial(m, given))) for _ in range(400)]
@@ -203,39 +214,98 @@ def test_windows_of_one_true_label_are_seldom_called_something_else(m: int) -> N
 
 
 def test_a_reference_that_tells_nothing_apart_tests_nothing() -> None:
-    check = check_of(from_confusion(np.full((2, 2), 50)))
+    check = assumption.prepare(from_confusion(np.full((2, 2), 50)))
 
     found = assumption.assess(check, Sums(np.array([40, 60])))
 
     assert found == Assumption("untestable", None, status=("degenerate",))
 
 
-def test_cells_alone_are_tested_where_predictions_tell_nothing_apart() -> None:
+def test_hard_predictions_of_very_many_labels_are_not_tested() -> None:
+    k = over_identification.MOST_LABELS + 1
+    check = assumption.prepare(from_confusion(np.eye(k, dtype=np.int64) * 9 + 1))
+
+    found = assumption.assess(check, Sums(np.full(k, 3)))
+
+    assert (found.verdict, found.p_value, found.misfit) == ("untestable", None, None)
+
+
+def test_confidence_that_never_varies_is_either_the_same_or_not() -> None:
+    rows = np.tile([0.8, 0.2], (200, 1))
+    zeros = np.zeros(200, dtype=np.int64)
+    check = assumption.prepare(reference.from_sample(2, zeros, np.arange(200) % 2, rows))
+
+    same = assumption.assess(check, moments.sums(2, zeros, rows))
+    other = assumption.assess(check, moments.sums(2, zeros, np.tile([0.7, 0.3], (200, 1))))
+
+    assert same.verdict == "label_shift_consistent"
+    assert other.verdict == "not_label_shift"
+
+
+def test_predictions_that_tell_nothing_apart_are_tested_by_their_confidence() -> None:
     rng = np.random.default_rng(2)
     actual = rng.integers(0, 2, 4_000)
     # Everything is predicted 0, with a confidence that tells the labels apart.
     score = np.where(actual == 0, rng.uniform(0.5, 0.9, 4_000), rng.uniform(0.7, 1.0, 4_000))
     rows = np.column_stack([score, 1.0 - score])
-    check = check_of(reference.from_sample(2, np.zeros(4_000, dtype=np.int64), actual, rows))
+    zeros = np.zeros(4_000, dtype=np.int64)
+    check = assumption.prepare(reference.from_sample(2, zeros, actual, rows))
 
-    found = assumption.assess(check, moments.sums(2, np.zeros(1_000, dtype=np.int64), rows[:1_000]))
+    shifted = assumption.assess(check, moments.sums(2, zeros[:400], rows[actual == 1][:400]))
+    surer = assumption.assess(check, moments.sums(2, zeros[:400], np.full((400, 2), [0.9, 0.1])))
 
-    assert found.gap is None
-    assert found.misfit is not None
-    assert found.p_value == found.misfit.p_value
+    assert shifted.verdict == "label_shift_consistent"
+    assert surer.verdict == "not_label_shift"
 
 
 def test_a_window_of_predictions_that_the_reference_never_made() -> None:
     predicted, actual, rows = two_labels([*SAMPLE, (0, 0, 0.7, 100), (0, 1, 0.97, 100)])
     three = np.column_stack([rows, np.zeros(len(rows))])
-    check = check_of(reference.from_sample(3, predicted, actual, three))
+    check = assumption.prepare(reference.from_sample(3, predicted, actual, three))
     unseen = np.tile([0.1, 0.1, 0.8], (60, 1))
 
     found = assumption.assess(check, moments.sums(3, np.full(60, 2), unseen))
 
-    assert found.unseen == (2,)
-    assert found.misfit is None
-    assert found.gap is not None
+    assert found == Assumption("untestable", None, unseen=(2,), status=("insufficient_data",))
+
+
+def test_predictions_that_the_reference_never_made_do_not_count_for_the_gap() -> None:
+    predicted, actual, rows = two_labels([*SAMPLE, (0, 0, 0.7, 100), (0, 1, 0.97, 100)])
+    three = np.column_stack([rows, np.zeros(len(rows))])
+    check = assumption.prepare(reference.from_sample(3, predicted, actual, three))
+    seen = three[np.random.default_rng(5).integers(0, len(three), 300)]
+    stray = np.vstack([seen, [[0.1, 0.1, 0.8]]])
+
+    without = assumption.assess(check, moments.sums(3, seen.argmax(axis=1), seen)).gap
+    found = assumption.assess(check, moments.sums(3, stray.argmax(axis=1), stray)).gap
+
+    assert without is not None
+    assert found is not None
+    assert found.gap == pytest.approx(without.gap)
+    assert found.error == pytest.approx(without.error)
+
+
+def test_every_label_with_a_record_takes_part() -> None:
+    check = assumption.prepare(from_confusion(np.array([[80, 10, 1], [10, 80, 0], [10, 10, 3]])))
+
+    assert check.predictions.n_j.tolist() == [100, 100, 4]
+
+
+def test_labels_that_look_alike_may_shift_against_each_other() -> None:
+    # 1 and 2 are predicted alike, 1 with more confidence; the window is all of label 2.
+    rng = np.random.default_rng(4)
+    actual = rng.choice(3, 6_000, p=[0.4, 0.5, 0.1])
+    own = np.where(actual == 0, 0, rng.integers(1, 3, 6_000))
+    score = rng.beta(np.where(actual == 1, 12.0, 4.0), 3.0) * 0.4 + 0.6
+    rows = ((1.0 - score) / 2.0)[:, None] * np.ones(3)
+    rows[np.arange(6_000), own] = score
+    check = assumption.prepare(reference.from_sample(3, own[:4_000], actual[:4_000], rows[:4_000]))
+    only = np.flatnonzero(actual[4_000:] == 2) + 4_000
+
+    found = assumption.assess(check, moments.sums(3, own[only], rows[only]))
+
+    assert len(only) > 150
+    assert found.verdict == "label_shift_consistent"
 
 
 def test_the_chance_of_unseen_predictions_by_hand() -> None:
@@ -255,7 +325,9 @@ def test_the_order_of_labels_is_irrelevant() -> None:
     there = CLEAN.rows[:500, order]
 
     here = assumption.assess(FASHION, window(CLEAN, 500))
-    found = assumption.assess(check_of(made), moments.sums(LABELS, there.argmax(axis=1), there))
+    found = assumption.assess(
+        assumption.prepare(made), moments.sums(LABELS, there.argmax(axis=1), there)
+    )
 
     assert here.gap is not None
     assert found.gap is not None
@@ -283,15 +355,15 @@ def test_p_values_are_probabilities_for_any_sample(
     sums = moments.sums(k, new.argmax(axis=1), new)
 
     for seen in (sums, replace(sums, soft=None)):
-        found = assumption.assess(check_of(made), seen, phi=phi)
-        for test in (found.gap, found.misfit, found.negativity):
+        found = assumption.assess(assumption.prepare(made), seen, phi=phi)
+        for test in (found.gap, found.misfit):
             assert test is None or 0.0 <= test.p_value <= 1.0
 
 
 @given(arrays(np.int64, 4, elements=st.integers(0, 10**9)))
 @settings(deadline=None)
 def test_huge_and_empty_counts_are_judged_without_a_nan(counts: Counts) -> None:
-    check = check_of(from_confusion(np.eye(4, dtype=np.int64) * 50 + 2))
+    check = assumption.prepare(from_confusion(np.eye(4, dtype=np.int64) * 50 + 2))
 
     found = assumption.assess(check, Sums(counts))
 

@@ -146,8 +146,12 @@ def test_a_reference_over_all_labels_is_a_window() -> None:
     assert expected.soft is not None
     assert found.soft.prob == pytest.approx(expected.soft.prob)
     assert found.soft.outer == pytest.approx(expected.soft.outer)
-    assert found.soft.code_counts.tolist() == expected.soft.code_counts.tolist()
+    assert found.soft.cells.tolist() == expected.soft.cells.tolist()
     assert found.soft.score == pytest.approx(expected.soft.score)
+    assert found.soft.score_squared == pytest.approx(expected.soft.score_squared)
+    assert found.soft.score_by_label == pytest.approx(expected.soft.score_by_label)
+    # A reference keeps its codes by label, as a table of cells, and the tests need none.
+    assert not found.soft.coded
 
 
 def test_a_reference_of_hard_predictions_is_one_too() -> None:

@@ -145,3 +145,42 @@ def test_nothing_adds_nothing() -> None:
 def test_sums_with_and_without_rows_do_not_mix() -> None:
     with pytest.raises(ValueError, match="do not add up"):
         moments.total([of(np.array([[0.7, 0.3]])), Sums(np.array([1, 0]))])
+
+
+def test_sums_without_codes_have_lost_nothing_else() -> None:
+    sums = of(np.array([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]]))
+
+    found = moments.without_codes(sums)
+
+    assert soft(sums).coded
+    assert not soft(found).coded
+    assert (len(soft(found).codes), len(soft(found).code_counts)) == (0, 0)
+    assert found.counts.tolist() == sums.counts.tolist()
+    for name in ("prob", "outer", "cells", "score", "score_squared", "score_by_label"):
+        assert np.array_equal(getattr(soft(found), name), getattr(soft(sums), name))
+
+
+def test_hard_predictions_have_no_codes_to_lose() -> None:
+    sums = Sums(np.array([3, 1]))
+
+    assert moments.without_codes(sums) is sums
+
+
+def test_a_sum_with_a_part_that_lost_its_codes_has_lost_them() -> None:
+    rows = np.array([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]])
+    old, new = moments.without_codes(of(rows[:1])), of(rows[1:])
+
+    found = moments.total([new, old])
+
+    assert not soft(found).coded
+    # Codes of some of the rows would pass for those of all.
+    assert len(soft(found).codes) == 0
+    assert_same(found, moments.without_codes(of(rows)))
+
+
+def test_no_rows_at_all_have_lost_no_codes() -> None:
+    none = moments.empty(2, soft=True)
+    rows = np.array([[0.7, 0.3], [0.4, 0.6]])
+
+    assert soft(none).coded
+    assert soft(moments.total([none, of(rows)])).coded

@@ -3,57 +3,146 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import chi2
+from scipy.optimize import minimize
+from scipy.stats import chi2, chi2_contingency
 
-from app.stats import bbse, diagnosis, over_identification
+from app.stats import over_identification
 from app.stats.moments import Counts, Floats
-from app.stats.over_identification import Misfit
+from app.stats.over_identification import Cells, Fit, Misfit
 from app.stats.reference import from_confusion
 
 
-def test_over_identification_agrees_with_the_textbook_formula() -> None:
+def cells_of(counts: list[list[int]]) -> Cells:
+    made = from_confusion(np.array(counts))
+    return over_identification.prediction_cells(made, np.flatnonzero(made.support).tolist())
+
+
+def misfit_of(of: Cells, counts: list[int], phi: float = 1.0) -> Misfit:
+    found = over_identification.fit(of, np.array(counts, dtype=np.float64), phi=phi).misfit
+    assert found is not None
+    return found
+
+
+def test_a_label_of_its_own_is_the_textbook_test_that_two_samples_are_alike() -> None:
+    of = Cells(np.arange(4), np.array([[0.5], [0.2], [0.2], [0.1]]), np.array([200]))
+
+    found = misfit_of(of, [110, 60, 90, 40])
+
+    # But for the scale: the share of the one label need not be one here.
+    table = np.array([[110, 60, 90, 40], [100, 40, 40, 20]])
+    expected = chi2_contingency(table, correction=False)
+    assert found.statistic == pytest.approx(expected.statistic, rel=0.05)
+    assert found.df == 3
+
+
+def test_no_other_mix_explains_a_window_better() -> None:
     rng = np.random.default_rng(1)
     A = rng.dirichlet(np.ones(7), size=3).T
-    n_j, counts = np.array([300, 200, 500]), rng.multinomial(400, A @ [0.2, 0.5, 0.3])
+    of = Cells(np.arange(7), A, np.array([300, 200, 500]))
+    counts = rng.multinomial(400, A @ [0.2, 0.8, 0.0]).astype(np.float64)
+    best = over_identification.fit(of, counts)
+    assert best.misfit is not None
     mu = counts / 400
-    q, J = n_j / 1000, 0.0
-    for _ in range(over_identification.ITERATIONS):
-        likely = (400 * bbse.clipped(q) + n_j / 1000) / 401
-        p = A @ likely
-        omega = (np.diag(p) - np.outer(p, p)) / 400
-        for j in range(3):
-            omega += likely[j] ** 2 / n_j[j] * (np.diag(A[:, j]) - np.outer(A[:, j], A[:, j]))
-        W = np.linalg.pinv(omega)
-        basis = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-        start = np.array([0.0, 0.0, 1.0])
-        left, right = (A @ basis).T @ W, mu - A @ start
-        q = start + basis @ np.linalg.solve(left @ A @ basis, left @ right)
-        J = (mu - A @ q) @ W @ (mu - A @ q)
+    noise, _ = over_identification._noise(of, mu, best.q, best.square, 400.0)
 
-    found = over_identification.over_identification(A, n_j, counts, rank=3)
+    def rest(x: Floats) -> float:
+        q = np.exp(x) / np.exp(x).sum()
+        return float(((mu - A @ q) ** 2 / noise).sum())
 
-    assert found.statistic == pytest.approx(J, rel=1e-6)
-    assert found.df == 4
-    assert found.p_value == pytest.approx(chi2.sf(J, 4), rel=1e-6)
+    found = min(minimize(rest, rng.normal(size=3), tol=1e-12).fun for _ in range(5))
+
+    assert best.misfit.statistic == pytest.approx(found, rel=0.02)
+    assert best.misfit.df == 7 - np.count_nonzero(best.q)
+    assert best.misfit.p_value == pytest.approx(chi2.sf(best.misfit.statistic, best.misfit.df))
 
 
-def test_identical_columns_cost_a_degree_of_freedom_less() -> None:
-    A = np.array([[0.6, 0.6, 0.1], [0.3, 0.3, 0.2], [0.1, 0.1, 0.7]])
+def test_two_labels_by_hand_where_one_would_have_to_be_negative() -> None:
+    of = cells_of([[80, 20], [20, 80]])
 
-    found = over_identification.over_identification(
-        A, np.array([90, 80, 70]), np.array([50, 30, 60]), rank=2
+    best = over_identification.fit(of, np.array([195.0, 5.0]))
+
+    # All of label 0. Its 100 records and the window's 200 are one kind, so that t = 1/100, but for
+    # four records that may have strayed and a 1/201 of the reference's mix.
+    A, p = np.array([0.8, 0.2]), np.array([195 + 80, 5 + 20]) / 300
+    mu, D = np.array([0.975, 0.025]), p * (1 / 200 + 1 / 100)
+    by_hand = mu**2 @ (1 / D) - (mu @ (A / D)) ** 2 / (A @ (A / D))
+    assert best.q.tolist() == [1.0, 0.0]
+    assert best.misfit is not None
+    assert best.misfit.df == 1
+    assert best.misfit.statistic == pytest.approx(by_hand, rel=0.05)
+
+
+def test_a_window_inside_is_explained_without_a_rest() -> None:
+    assert misfit_of(cells_of([[90, 20], [10, 80]]), [27, 73]) == Misfit(0.0, 0, 1.0, 0.0)
+
+
+def test_labels_just_alike_cost_one_degree_of_freedom_between_them() -> None:
+    A = np.array([[0.6, 0.6, 0.1], [0.2, 0.2, 0.2], [0.1, 0.1, 0.2], [0.1, 0.1, 0.5]])
+    one = Cells(np.arange(4), A[:, 1:], np.array([170, 70]))
+    two = Cells(np.arange(4), A, np.array([90, 80, 70]))
+
+    assert misfit_of(two, [50, 30, 30, 40]).df == misfit_of(one, [50, 30, 30, 40]).df == 2
+
+
+def test_of_a_label_that_looks_like_another_there_may_be_as_much_as_of_both() -> None:
+    A = np.array([[0.9, 0.9, 0.0], [0.1, 0.1, 0.0], [0.0, 0.0, 1.0]])
+    of = Cells(np.arange(3), A, np.array([9_000, 8_000, 7_000]))
+
+    best = over_identification.fit(of, np.array([5_400.0, 600.0, 4_000.0]))
+
+    assert best.q[:2].sum() == pytest.approx(0.6, abs=1e-3)
+    assert best.most == pytest.approx([0.6, 0.6, 0.4], abs=2e-3)
+
+
+def test_predictions_that_the_reference_never_made_are_left_out() -> None:
+    of = cells_of([[8, 1, 0], [0, 0, 0], [2, 9, 0]])
+
+    assert of.place.tolist() == [0, -1, 1]
+    assert of.n_j.tolist() == [10, 10]
+    assert of.of(np.array([4, 7, 5])).tolist() == [4, 5]
+
+
+def test_predictions_outnumber_labels_when_one_is_absent() -> None:
+    of = cells_of([[80, 10, 0], [10, 80, 0], [10, 10, 0]])
+
+    consistent, came_back = misfit_of(of, [45, 45, 10]), misfit_of(of, [30, 30, 40])
+
+    assert consistent.p_value > 0.5
+    assert came_back.df == 1
+    assert came_back.p_value < 0.001
+
+
+def test_overdispersion_weakens_the_evidence() -> None:
+    of = cells_of([[80, 10, 0], [10, 80, 0], [10, 10, 0]])
+
+    assert misfit_of(of, [40, 40, 20], phi=4.0).p_value > misfit_of(of, [40, 40, 20]).p_value
+
+
+def test_the_order_of_labels_and_of_cells_is_irrelevant() -> None:
+    rng = np.random.default_rng(2)
+    A, n_j = rng.dirichlet(np.ones(9), size=4).T, np.array([40, 300, 20, 90])
+    counts = rng.multinomial(500, A @ rng.dirichlet(np.ones(4))).astype(np.float64)
+    rows, labels = rng.permutation(9), rng.permutation(4)
+
+    here = over_identification.fit(Cells(np.arange(9), A, n_j), counts)
+    there = over_identification.fit(
+        Cells(np.arange(9), A[np.ix_(rows, labels)], n_j[labels]), counts[rows]
     )
 
-    assert found.df == 1
-    assert 0.0 <= found.p_value <= 1.0
+    assert here.misfit is not None
+    assert there.misfit is not None
+    assert there.misfit.p_value == pytest.approx(here.misfit.p_value, rel=1e-6)
+    assert there.q == pytest.approx(here.q[labels], abs=1e-8)
 
 
-def test_as_many_labels_as_cells_leave_nothing_to_test() -> None:
-    found = over_identification.over_identification(
-        np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([50, 50]), np.array([30, 70]), rank=2
-    )
+def test_many_labels_get_a_rough_mix_and_no_test() -> None:
+    k = over_identification.MOST_LABELS + 1
+    of = Cells(np.arange(k), np.eye(k) * 0.9 + 0.1 / k, np.full(k, 50))
 
-    assert found == Misfit(0.0, 0, 1.0, 0.0)
+    found = over_identification.fit(of, np.arange(k, dtype=np.float64))
+
+    assert found.misfit is None
+    assert found.q.sum() == pytest.approx(1.0)
 
 
 @given(arrays(np.int64, (3, 14), elements=st.integers(0, 400)))
@@ -71,45 +160,62 @@ def test_coarse_cells_are_runs_of_bins_that_are_well_filled(records: Counts) -> 
         assert len(filled) == 1 or min(filled) >= over_identification.RECORDS_PER_CELL
 
 
-def test_predictions_outnumber_labels_when_one_is_absent() -> None:
-    made = from_confusion(np.array([[80, 10, 0], [10, 80, 0], [10, 10, 0]]))
-    hard = bbse.prepare(made, diagnosis.diagnose(made))
-
-    consistent = over_identification.prediction_misfit(hard, np.array([45, 45, 10]))
-    came_back = over_identification.prediction_misfit(hard, np.array([30, 30, 40]))
-
-    assert consistent is not None
-    assert consistent.p_value > 0.5
-    assert came_back is not None
-    assert came_back.df == 1
-    assert came_back.p_value < 0.001
-
-
-def test_predictions_do_not_outnumber_labels_otherwise() -> None:
-    made = from_confusion(np.array([[80, 10], [20, 90]]))
-    absent = from_confusion(np.array([[80, 10, 0], [20, 80, 0], [0, 10, 0]]))
-    hard = bbse.prepare(absent, diagnosis.diagnose(absent))
-
-    square = bbse.prepare(made, diagnosis.diagnose(made))
-
-    assert over_identification.prediction_misfit(square, np.array([5, 5])) is None
-    assert over_identification.prediction_misfit(hard, np.array([0, 0, 0])) is None
-
-
 @given(
-    arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 1e-12, 0.01, 0.3, 1.0])),
-    arrays(np.int64, 6, elements=st.integers(0, 10**9)).filter(np.any),
-    arrays(np.int64, 3, elements=st.integers(5, 10**9)),
+    arrays(np.int64, (6, 3), elements=st.sampled_from([0, 1, 2, 30, 10**9])),
+    arrays(np.int64, 6, elements=st.integers(0, 10**9)),
     st.floats(1.0, 50.0),
 )
 @settings(deadline=None)
-def test_any_counts_give_a_probability(
-    weights: Floats, counts: Counts, n_j: Counts, phi: float
+def test_any_counts_give_a_probability(counts: Counts, window: Counts, phi: float) -> None:
+    square = np.zeros((6, 6), dtype=np.int64)
+    square[:, :3] = counts
+    if not counts.any():
+        return
+    of = cells_of(square.tolist())
+    seen = of.of(window)
+    if not seen.any():
+        return
+
+    found: Fit = over_identification.fit(of, seen, phi=phi)
+
+    assert found.misfit is not None
+    assert 0.0 <= found.misfit.p_value <= 1.0
+    assert np.isfinite([found.misfit.statistic, found.misfit.size]).all()
+    assert found.q.sum() == pytest.approx(1.0)
+    assert (found.most >= found.q).all()
+    assert (found.most <= 1.0).all()
+
+
+def test_the_minimum_is_the_same_when_guesses_go_in_circles(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    A = (weights + 1e-15) / (weights + 1e-15).sum(axis=0)
-    rank = int(np.linalg.matrix_rank(A))
+    rng = np.random.default_rng(3)
+    of = Cells(np.arange(8), rng.dirichlet(np.ones(8), size=4).T, np.full(4, 300))
+    counts = rng.multinomial(500, of.A @ [0.7, 0.3, 0.0, 0.0]).astype(np.float64)
+    quick = over_identification.fit(of, counts)
+    monkeypatch.setattr(over_identification, "MOST_GUESSES", 0)
 
-    found = over_identification.over_identification(A, n_j, counts, rank=rank, phi=phi)
+    slow = over_identification.fit(of, counts)
 
-    assert 0.0 <= found.p_value <= 1.0
-    assert np.isfinite([found.statistic, found.size]).all()
+    assert quick.misfit is not None
+    assert slow.misfit is not None
+    assert slow.q == pytest.approx(quick.q, abs=1e-9)
+    assert slow.misfit.p_value == pytest.approx(quick.misfit.p_value, rel=1e-6)
+
+
+def test_one_record_where_a_tenth_was_expected_is_not_much_evidence() -> None:
+    # Ten records of a label, one of them in a cell that holds 12 of the window's 5,000.
+    of = Cells(np.arange(3), np.array([[0.5], [0.4], [0.1]]), np.array([10]))
+
+    found = misfit_of(of, [2_500, 2_488, 12])
+
+    assert found.statistic > chi2.isf(0.05, found.df)
+    assert found.p_value > 0.05
+
+
+def test_no_label_with_a_share_is_a_guess_like_any_other() -> None:
+    nobody = np.zeros(2, dtype=np.bool_)
+
+    found = over_identification._least_squares(np.eye(2), np.ones(2), nobody)
+
+    assert found.tolist() == [0.0, 0.0]

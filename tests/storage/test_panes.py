@@ -204,19 +204,14 @@ def test_panes_of_two_months_are_read_together(conn: Connection) -> None:
     assert [pane.start for pane in found] == [last, last + MINUTE]
 
 
-def test_pieces_are_the_rows_of_the_panes_without_their_codes(conn: Connection) -> None:
+def test_pieces_are_the_rows_of_the_panes(conn: Connection) -> None:
     parts = {key(kind="soft"): soft(40), key(): hard(3, 2, 1)}
     add(conn, parts)
 
     found = panes.added_up(panes.pieces(conn, 1, "v1", START, START + MINUTE))
 
     assert found["hard"].counts.tolist() == [3, 2, 1]
-    stored, added = found["soft"].soft, parts[key(kind="soft")].soft
-    assert stored is not None
-    assert added is not None
-    assert not len(stored.codes)
-    for name in ("prob", "outer", "cells", "score", "score_squared", "score_by_label"):
-        assert np.array_equal(getattr(stored, name), getattr(added, name))
+    assert moments.same(found["soft"], parts[key(kind="soft")])
 
 
 def test_the_newest_panes_are_read_newest_first_and_whole(conn: Connection) -> None:

@@ -1,8 +1,11 @@
 """A confusion matrix in colours, and what a reference can show in words."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from app.stats import diagnosis
+from app.stats.diagnosis import Before
 from app.stats.reference import from_confusion
 from app.web import reference as web
 from app.web.reference import Growth
@@ -47,22 +50,35 @@ def test_a_good_reference_is_said_to_be_one() -> None:
 
     assert web.verdict(found) == "The reference tells all of its labels apart."
     assert web.separation(found).startswith("sigma_min is 0.0")
-    assert web.separation(found).endswith("enough to tell every mix from others.")
+    assert web.separation(found).endswith("times its own sampling error.")
+    assert web.look_alikes(LABELS, found) == []
+    assert web.renewed(LABELS, found) is None
     assert web.little_support(LABELS, found) == []
 
 
 def test_a_bad_reference_is_said_to_be_one() -> None:
     found = diagnosis.diagnose(from_confusion(CONFUSED))
 
-    assert "estimated together" in web.verdict(found)
-    assert web.separation(found).endswith("about 5 times to tell every mix from others.")
+    assert web.verdict(found).startswith("The reference tells most labels apart")
+    (said,) = web.look_alikes(LABELS, found)
+    assert "look alike to this classifier" in said
 
 
 def test_every_outcome_of_a_diagnosis_has_its_words() -> None:
     nothing = diagnosis.diagnose(from_confusion(np.array([[50, 50], [50, 50]])))
 
-    assert nothing.status[0] == "degenerate_w1"
+    assert nothing.status[0] == "not_identified"
     assert "no mix can be estimated" in web.verdict(nothing)
+
+
+def test_what_an_earlier_release_had_merged_is_said() -> None:
+    found = diagnosis.diagnose(from_confusion(CLEAR))
+
+    merged = replace(found, before=Before(("merged",), ((0, 2),)))
+    sharper = replace(found, before=Before(("ok",), ()))
+
+    assert f"had merged {LABELS[0]}, {LABELS[2]};" in str(web.renewed(LABELS, merged))
+    assert "estimates are sharper" in str(web.renewed(LABELS, sharper))
 
 
 def test_labels_with_few_records_are_named() -> None:

@@ -13,6 +13,7 @@ from app.api.estimates import VersionName, WindowName, window_of
 from app.api.models import ModelName
 from app.api.pages.base import Looking, PageRoute, shown, visiting
 from app.api.panes import From, To
+from app.domain import evaluation
 from app.domain import window as windows
 from app.domain.alarm import BLIND, Alarm
 from app.domain.evaluation import Evaluation, LabelColumns, Point, Result
@@ -143,6 +144,7 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now, request: R
         ),
         late_days=LATE_DAYS,
         remarks=[] if seen is None else web.remarks(seen.result),
+        notes=[] if seen is None else evaluation.notes(seen.result, model),
         rows=web.label_rows(model.labels, columns, ranked[: web.MOST_ROWS]),
         drawn=[model.labels[label] for label in drawn],
         choices=[model.labels[label] for label in sorted(ranked[: web.MOST_CHOICES])],

@@ -1,0 +1,108 @@
+"""Which labels a reference can tell apart, and which only together, however long a window is.
+
+A label's *floor* is the half-length that its interval would have for a window without end: what is
+left is the reference's own noise, and bias where labels look alike. Labels with a high floor often
+trade off against each other only, so that the sum of their shares is known although the parts are
+not: such groups are found here, once for each reference.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.stats import intervals
+from app.stats.estimator import Operator
+from app.stats.intervals import Design
+from app.stats.moments import Floats
+
+# Floors from which on a label is weakly identified, or not at all.
+WEAK_FLOOR = 0.1
+UNKNOWN_FLOOR = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Identification:
+    """By position among the model's labels; `floor` is NaN for labels that are not estimated.
+
+    `groups` are sets of labels of which at least one is not or weakly identified, and the sum is.
+    """
+
+    floor: Floats
+    not_identified: tuple[int, ...]
+    weakly_identified: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def anything(self) -> bool:
+        """Whether any label's share, or any group's, can be known."""
+        return bool((self.floor <= UNKNOWN_FLOOR).any()) or bool(self.groups)
+
+
+def identify(on: Operator) -> Identification:
+    """Floors of all labels, and the groups to report beside them.
+
+    >>> from app.stats import cells, estimator
+    >>> N = np.array([[180, 20, 20], [10, 90, 90], [10, 90, 90]])
+    >>> found = identify(estimator.prepare(cells.of_confusion(N, np.arange(3))))
+    >>> found.not_identified, found.groups
+    ((1, 2), ((1, 2),))
+    """
+    at = intervals.endless(on)
+    floor = intervals.expected_half_lengths(at)
+    groups = _groups(at, floor)
+    present = on.table.present
+    return Identification(
+        floor=on.spread(floor),
+        not_identified=tuple(present[floor > UNKNOWN_FLOOR].tolist()),
+        weakly_identified=tuple(present[(floor > WEAK_FLOOR) & (floor <= UNKNOWN_FLOOR)].tolist()),
+        groups=tuple(tuple(present[list(group)].tolist()) for group in groups),
+    )
+
+
+def nothing(k: int) -> Identification:
+    """Of a reference with fewer than two labels to tell apart."""
+    return Identification(np.full(k, np.nan), tuple(range(k)) if k > 1 else (), (), ())
+
+
+def _groups(at: Design, floor: Floats) -> list[list[int]]:
+    """Sets of labels whose sum is identified: grown from the worst labels, one partner at a time.
+
+    The partner is the one that makes the variance of the sum smallest: labels that look alike trade
+    off, so that errors cancel. A set that comes to hold every label says nothing.
+    """
+    if at.on.size < 3 or not (floor > WEAK_FLOOR).any():
+        return []
+    V = _covariance(at)
+    owner = {label: [label] for label in range(at.on.size)}
+    for label in np.argsort(-floor, kind="stable")[: int((floor > WEAK_FLOOR).sum())].tolist():
+        _grow(owner, V, label)
+    found = {id(group): sorted(group) for group in owner.values() if 1 < len(group) < at.on.size}
+    groups = sorted(found.values())
+    if not groups:
+        return []
+    halves = intervals.expected_half_lengths(at, intervals.memberships(at.on.size, groups))
+    return [group for group, half in zip(groups, halves, strict=True) if half <= WEAK_FLOOR]
+
+
+# 1.96 standard errors of the sum are to be as short as the interval of an identified label.
+KNOWN_VARIANCE = (WEAK_FLOOR / 1.96) ** 2
+
+
+def _grow(owner: dict[int, list[int]], V: Floats, label: int) -> None:
+    group = owner[label]
+    while V[np.ix_(group, group)].sum() > KNOWN_VARIANCE and len(group) < len(owner):
+        gain = np.diag(V) + 2.0 * V[group].sum(axis=0)
+        gain[group] = np.inf
+        for member in owner[int(gain.argmin())]:
+            group.append(member)
+            owner[member] = group
+
+
+def _covariance(at: Design) -> Floats:
+    """Of the shares, if all that was known of them before is that a record could tell as much.
+
+    Of changes that the reference may only seem to see, that is still all.
+    """
+    V = np.linalg.inv(at.weighing.H + np.eye(at.on.size)) + at.on.doubted @ at.on.doubted.T
+    ones = V.sum(axis=1)
+    return np.asarray(V - np.outer(ones, ones) / ones.sum())
