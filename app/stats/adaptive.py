@@ -105,10 +105,11 @@ def _span(on: Operator, by: Linear, length: int, sums: Sums, phi: float) -> Span
     counts = cells.in_window(on.table, sums).counts
     if not counts.any():
         return None
-    mu = counts / counts.sum()
-    raw = by.K @ mu
-    scaled = by.K * np.sqrt(mu)
-    G = scaled @ scaled.T - np.outer(raw, raw)
+    raw = by.K @ (counts / counts.sum())
+    # With one prediction like the reference's: none is sure to come again and again.
+    mu = (counts + on.mix) / (counts.sum() + 1.0)
+    scaled, mean = by.K * np.sqrt(mu), by.K @ mu
+    G = scaled @ scaled.T - np.outer(mean, mean)
     trace, square = float(np.trace(G)), float((G * G).sum())
     variance = trace * phi / float(counts.sum())
     # A quadratic form in normals is about a chi-square with this many degrees of freedom.

@@ -211,10 +211,11 @@ def _estimated(
 ) -> Analysis:
     """With the default's numbers, as far as there are any."""
     if solver.operator is None:
-        return replace(seen, labels=_not_estimated(on, sums))
+        return replace(seen, labels=_not_estimated(on, sums, level))
     found = cells.in_window(solver.operator.table, sums)
     if not found.counts.any():
-        return replace(seen, labels=_not_estimated(on, sums), status=("unseen_prediction",))
+        unknown = _not_estimated(on, sums, level)
+        return replace(seen, labels=unknown, status=("unseen_prediction",))
     estimate = estimator.estimate(solver.operator, found.counts, phi)
     at = intervals.design(solver.operator, estimate)
     known = solver.identified.anything
@@ -245,11 +246,13 @@ def widened(found: Analysis, recent: Analysis) -> Analysis:
         w_lower=np.fmin(own.w_lower, new.w_lower),
         w_upper=np.fmax(own.w_upper, new.w_upper),
     )
-    groups = tuple(
-        replace(one, lower=min(one.lower, other.lower), upper=max(one.upper, other.upper))
-        for one, other in zip(found.groups, recent.groups, strict=True)
-    )
+    others = {one.labels: one for one in recent.groups}
+    groups = tuple(_hull(one, others.get(one.labels, one)) for one in found.groups)
     return replace(found, labels=labels, groups=groups)
+
+
+def _hull(one: Group, other: Group) -> Group:
+    return replace(one, lower=min(one.lower, other.lower), upper=max(one.upper, other.upper))
 
 
 def _labels(on: Basis, at: Design, estimate: Estimate, sums: Sums, level: float) -> Labels:
@@ -277,7 +280,7 @@ def _labels(on: Basis, at: Design, estimate: Estimate, sums: Sums, level: float)
     )
 
 
-def _not_estimated(on: Basis, sums: Sums) -> Labels:
+def _not_estimated(on: Basis, sums: Sums, level: float) -> Labels:
     """Of a reference with nothing to tell apart, or a window of nothing it has seen."""
     unknown = np.full(on.k, np.nan)
     rates = Rates(unknown, unknown, unknown)
@@ -294,7 +297,7 @@ def _not_estimated(on: Basis, sums: Sums) -> Labels:
         w_upper=unknown,
         raw=unknown,
         moved=np.zeros(on.k, dtype=np.bool_),
-        recall=accuracies.recall(on.support, on.recall),
+        recall=accuracies.recall(on.support, on.recall, level=level),
         precision=rates,
     )
 
@@ -303,9 +306,8 @@ def _as_printed(seen: Analysis, on: Basis, delta: float) -> Analysis:
     """With the paper's `w` and `q` for the default's: Algorithm 1, put on the simplex."""
     paper = seen.paper
     assert paper is not None
+    assert seen.labels is not None
     method: Method = "bbse-soft" if paper.moments == "soft" else "bbse-hard"
-    if seen.labels is None:
-        return replace(seen, method=method)
     if paper.q is None or paper.sigma_min <= delta:
         ones = np.where(on.support > 0, 1.0, np.nan)
         unknown = np.full(on.k, np.nan)

@@ -62,6 +62,9 @@ def prepare(reference: Reference, *, soft: bool) -> Paper:
     >>> prepare(from_confusion(np.array([[9, 1], [0, 0]])), soft=False).singular
     Singular(why='never_predicted', labels=(1,))
     """
+    if not reference.n:
+        unknown, labels = np.full(reference.k, np.nan), tuple(range(reference.k))
+        return Paper("hard", unknown, 0.0, None, None, Singular("missing", labels))
     C = reference.joint(soft=soft)
     nu = reference.nu
     sigma = np.asarray(np.linalg.svd(C, compute_uv=False), dtype=np.float64)

@@ -20,6 +20,9 @@ LEAST_PROBABILITY = 1e-6
 # 100, which measured the same; 1 overfits references of 500 records (docs/statistics.md).
 OFF_DIAGONAL = 30.0
 
+# The least variance that logs of probabilities are taken to have.
+LEAST_SPREAD = 0.01
+
 # With more labels than this, one slope per label: a full matrix has k^2 entries to learn and store.
 MATRIX_LABELS = 64
 
@@ -136,7 +139,8 @@ class _Problem:
         self.start = np.concatenate([slope.ravel(), centre])
         pull = np.ones(slope.shape)
         if full:
-            pull[:] = OFF_DIAGONAL * x.var(axis=0)[:, None]
+            # An entry that never varies has nothing to say, and is kept from it.
+            pull[:] = OFF_DIAGONAL * np.maximum(x.var(axis=0), LEAST_SPREAD)[:, None]
             np.fill_diagonal(pull, 1.0)
         self._pull = np.concatenate([pull.ravel(), np.ones(self._k)])
         self._unit = 1.0 / np.sqrt(self._curvature() + self._pull)

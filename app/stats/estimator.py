@@ -30,6 +30,8 @@ EVIDENCE_FALLEN = 3.0
 # the inverse leaves them out.
 NULL_EIGENVALUE = 1e-12
 LEAST_VARIANCE = 1e-10
+# Matrices of a worse (reciprocal) condition number may be singular: Cholesky does not see it.
+LEAST_CONDITION = 1e-8
 
 # Calibration can be worth between nothing and everything, in records per cell. The log-evidence
 # may fall this far below its maximum: the lower end of a 95% interval for the worth.
@@ -48,7 +50,7 @@ class Operator:
     cells' shares of the reference. `worth` is how many labelled records the calibrated rows of a
     cell count for. `stray` (L) is the share of a label's records that may stray into any cell.
     `doubted` (L x r, orthonormal) are changes of the mix that the reference may only seem to see:
-    intervals do not rest on them.
+    intervals do not rest on them. `twins` are sets of labels that no cell tells apart at all.
     """
 
     table: CellTable
@@ -59,6 +61,7 @@ class Operator:
     stray: Floats
     worth: float
     doubted: Floats
+    twins: tuple[Counts, ...]
 
     @property
     def k(self) -> int:
@@ -123,8 +126,19 @@ def prepare(table: CellTable) -> Operator:
         N = (N + table.believed * (a / n_b)[:, None]) * (n_b / (n_b + a))[:, None]
     stray = np.full(len(n_j), STRAY) if table.soft else np.maximum(STRAY, 1.0 / n_j)
     none = np.zeros((len(n_j), 0))
-    on = Operator(table, N / N.sum(axis=0), n_j, n_j / n_j.sum(), n_b / n_b.sum(), stray, a, none)
+    A = N / N.sum(axis=0)
+    on = Operator(table, A, n_j, n_j / n_j.sum(), n_b / n_b.sum(), stray, a, none, _twins(A))
     return replace(on, doubted=_doubted(on))
+
+
+def _twins(A: Floats) -> tuple[Counts, ...]:
+    """Sets of equal columns.
+
+    >>> _twins(np.array([[0.5, 0.1, 0.5], [0.5, 0.9, 0.5]]))
+    (array([0, 2]),)
+    """
+    _, place, sizes = np.unique(A.round(12), axis=1, return_inverse=True, return_counts=True)
+    return tuple(np.flatnonzero(place.ravel() == twin) for twin in np.flatnonzero(sizes > 1))
 
 
 # A direction of the mix in which labels differ by less than this multiple of counting noise is
@@ -213,6 +227,9 @@ def estimate(on: Operator, counts: Floats, phi: float = 1.0) -> Estimate:
     V = inverse - np.outer(pilot_mix, pilot_mix) / m
     V[np.diag_indices(on.size)] -= pilot_mix**2 / on.n_j
     q, pull = _shrunken(on, raw, V)
+    for twins in on.twins:
+        # Nothing but the reference's mix says how to split them.
+        q[twins] = q[twins].sum() * on.nu[twins] / on.nu[twins].sum()
     return Estimate(mu, m, raw, q, pull, at)
 
 
@@ -243,9 +260,9 @@ def inverted(H: Floats) -> tuple[Floats, bool]:
 
 
 def _inverse(positive: Floats) -> Floats | None:
-    """By Cholesky, a tenth of the time of eigenvalues; None if the matrix is not positive."""
+    """By Cholesky, a tenth of the time of eigenvalues; None if the matrix is next to singular."""
     factor, info = lapack.dpotrf(positive)
-    if info:
+    if info or lapack.dpocon(factor, np.abs(positive).sum(axis=0).max())[0] < LEAST_CONDITION:
         return None
     upper, _ = lapack.dpotri(factor)
     whole = np.triu(upper)

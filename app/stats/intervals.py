@@ -135,10 +135,8 @@ class Design:
         """
         on, H = self.on, self.weighing.H
         wall = WALL * H.diagonal().max() * (on.doubted @ on.doubted.T)
-        system = H + kappa * np.eye(on.size) + wall
-        weighted = (on.A * self.weighing.D[:, None]).T
-        solved = np.linalg.solve(system, np.column_stack([weighted, np.ones(on.size)]))
-        K, v = solved[:, :-1], solved[:, -1]
+        inverse, _ = estimator.inverted(H + kappa * np.eye(on.size) + wall)
+        K, v = inverse @ (on.A * self.weighing.D[:, None]).T, inverse.sum(axis=1)
         K = K + np.outer(v / v.sum(), 1.0 - K.sum(axis=0))
         return Linear(np.asarray(K), np.asarray(K @ on.A))
 

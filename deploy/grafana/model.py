@@ -189,6 +189,7 @@ def evidence() -> list[list[Json]]:
                 "Weights",
                 "w(y) = q(y) / p(y): how much commoner a label is than in the reference.",
                 query(of_label("shiftwatch_importance_weight"), "{{label}}"),
+                query(of_label("shiftwatch_bbse_weight"), "{{label}}, as the paper has it"),
                 min=0,
             ),
         ),

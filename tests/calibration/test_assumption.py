@@ -44,8 +44,7 @@ def p_values(found: list[Assumption]) -> Floats:
     return np.array(rows)
 
 
-# The standard error of a level of .05 over 400 repetitions is .011, of one of .01 it is .005;
-# The design study measured .037 to .077 and .003 to .036.
+# The standard error of a level of .05 over 400 repetitions is .011, of one of .01 it is .005.
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1_000, 10_000])
 @pytest.mark.parametrize("m", [100, 1_000, 10_000])
@@ -63,9 +62,9 @@ def test_label_shift_is_accepted(n: int, m: int, shift: str) -> None:
     p = p_values(found)
     refused = np.mean([one.verdict == "not_label_shift" for one in found])
 
-    assert np.all(np.mean(p < 0.05, axis=0) <= 0.077 + 2 * 0.011)
-    assert np.all(np.mean(p < 0.01, axis=0) <= 0.02 + 2 * 0.007)
-    assert refused <= 0.03
+    assert np.all(np.mean(p < 0.05, axis=0) <= 0.05 + 3 * 0.011)
+    assert np.all(np.mean(p < 0.01, axis=0) <= 0.01 + 3 * 0.005)
+    assert refused <= 0.01 + 2 * 0.005
 
 
 def alike_verdicts(
@@ -106,7 +105,7 @@ def test_a_hundred_labels_that_look_alike_may_shift(own: float, m: int) -> None:
     assert refused(found) <= 0.01 + 0.018
 
 
-# Two standard errors over 240 cases are .028 of .05 and .013 of .01; over 60, .056 and .026.
+# Three standard errors of .01 over 240 cases are .019, two of .05 are .028; over 60 twice that.
 @pytest.mark.slow
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("n", [500, 2_000, 20_000])
@@ -120,10 +119,10 @@ def test_labels_may_shift_whatever_the_reference(k: int, own: float, n: int, sof
     ]
 
     assert rejected(found, 0.05) <= 0.05 + 0.028 * more
-    assert refused(found) <= 0.01 + (0.013 * more if soft else 0.0)
+    assert refused(found) <= 0.01 + (0.019 * more if soft else 0.0)
 
 
-# Without a shift of labels, but with more noise in the logits: accuracy falls by .06.
+# Without a shift of labels, but with more noise in the logits: accuracy falls by .09.
 @pytest.mark.slow
 def test_less_confidence_is_found_out_among_a_hundred_labels() -> None:
     made, noisy, found = alike.classifier(100, 2.2), alike.classifier(100, 2.2, noise=1.2), []

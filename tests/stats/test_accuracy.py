@@ -112,11 +112,6 @@ def test_a_higher_level_has_a_wider_interval() -> None:
     assert most.lower < half.lower < half.estimate < half.upper < most.upper
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=np.linalg.LinAlgError,
-    reason="nothing is left to solve where there is no difference",
-)
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(2, 6), m=st.integers(1, 5000))
 @example(seed=1684, k=4, m=456)
 @settings(deadline=None, max_examples=60)

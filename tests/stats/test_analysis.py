@@ -364,24 +364,11 @@ def test_one_present_label_of_several_leaves_nothing_to_estimate() -> None:
     assert (found.accuracy, found.groups) == (None, ())
 
 
-STYLES = ["good", "guessing", "partly absent"]
-ONE_PREDICTION = pytest.param(
-    "one prediction",
-    marks=pytest.mark.xfail(
-        strict=True, raises=ZeroDivisionError, reason="a part of no variance is divided by it"
-    ),
-)
+STYLES = ["good", "guessing", "partly absent", "one prediction"]
+EMPTY = "empty"
 
 
-EMPTY = pytest.param(
-    "empty",
-    marks=pytest.mark.xfail(
-        strict=True, raises=RuntimeWarning, reason="a joint matrix of no records is 0 / 0"
-    ),
-)
-
-
-@pytest.mark.parametrize("style", [*STYLES, ONE_PREDICTION, EMPTY])
+@pytest.mark.parametrize("style", [*STYLES, EMPTY])
 @settings(deadline=None, max_examples=10)
 @given(k=st.sampled_from([2, 3, 10, 70]), seed=st.integers(0, 10_000))
 @example(k=2, seed=4)
@@ -435,7 +422,7 @@ def test_predictions_are_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(estimated) == 1
 
 
-@pytest.mark.parametrize("style", [*STYLES, ONE_PREDICTION])
+@pytest.mark.parametrize("style", STYLES)
 @settings(deadline=None, max_examples=12)
 @given(k=st.integers(2, 8), seed=st.integers(0, 2**32 - 1))
 @example(k=2, seed=4)
@@ -501,9 +488,6 @@ def test_nothing_is_widened_by_nothing() -> None:
     assert analysis.widened(none, none) is none
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="groups of both are counted on to be the same"
-)
 def test_a_newest_quarter_of_unseen_predictions_widens_nothing() -> None:
     # TWINS and a label without records.
     counts = np.zeros((4, 4), dtype=np.int64)

@@ -170,7 +170,6 @@ def test_a_classifier_that_is_sure_and_wrong_is_believed_no_longer() -> None:
     assert found == pytest.approx(np.array([[0.7, 0.3]]), abs=0.02)
 
 
-@pytest.mark.xfail(strict=True, reason="what never varies has no curvature to divide by")
 @pytest.mark.parametrize(
     "rows",
     [

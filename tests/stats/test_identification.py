@@ -184,7 +184,6 @@ def test_larger_differences_are_not_doubted_nor_is_what_does_not_differ_at_all()
     assert hard(golden.TWINS).doubted.shape == (3, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="nothing is left to solve where there is no difference")
 def test_estimates_stay_within_reason_where_some_labels_are_doubted_and_some_equal() -> None:
     # Labels 1 and 2 are equal, labels 3 and 4 differ by chance.
     counts = np.array(
@@ -205,11 +204,6 @@ def test_estimates_stay_within_reason_where_some_labels_are_doubted_and_some_equ
     assert np.abs(K).max() < 10.0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=np.linalg.LinAlgError,
-    reason="nothing is left to solve where there is no difference",
-)
 def test_of_a_handful_of_records_little_is_identified_and_nothing_fails() -> None:
     found = identified(np.array([[12, 5, 5], [2, 0, 0], [0, 0, 0]]))
 
