@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from app.domain.reference import LabelledRows
 from app.errors import Flaw, InvalidInput
@@ -25,6 +25,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST_RECORDS)]
 
 class ReferenceBody(Struct, forbid_unknown_fields=True):
     confusion: list[list[Count]] | None = None
+    orientation: Literal["predicted-rows", "actual-rows"] | UnsetType = UNSET
     predicted: list[str | int] | None = None
     probabilities: list[list[float]] | None = None
     actual: list[str | int] | None = None
@@ -47,7 +48,10 @@ def statistics(
     """What the body says, and the softmax rows it came from, if any."""
     if body.confusion is not None:
         _refuse_sample_beside_confusion(body)
-        return references.from_confusion(_confusion(body.confusion, watched.model.k)), None
+        counts = _confusion(body.confusion, watched.model.k)
+        return references.from_confusion(_predicted_rows(counts, body.orientation)), None
+    if body.orientation is not UNSET:
+        raise InvalidInput("says how to read `confusion`, which is not given", "#/orientation")
     if body.actual is None:
         missing = "a reference needs `confusion`, or `actual` with `predicted` or `probabilities`"
         raise InvalidInput(missing, "#")
@@ -72,6 +76,11 @@ def _confusion(rows: Sequence[Sequence[int]], k: int) -> Counts:
         detail = "counts no record at all" if not total else f"counts more than {MOST_RECORDS}"
         raise InvalidInput(detail, "#/confusion")
     return np.array(rows, dtype=np.int64)
+
+
+def _predicted_rows(counts: Counts, orientation: str | UnsetType) -> Counts:
+    """The matrix as the paper writes it; scikit-learn writes true labels as rows."""
+    return np.ascontiguousarray(counts.T) if orientation == "actual-rows" else counts
 
 
 def _sample(

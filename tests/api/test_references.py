@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from sklearn.metrics import confusion_matrix
 
 from app.stats import moments
 from app.stats import reference as statistics
@@ -88,6 +89,26 @@ def test_sigma_min_is_that_of_the_joint_matrix(fraud: TestClient) -> None:
     values = np.linalg.svd(np.array(CONFUSION) / 10_000, compute_uv=False)
     assert found["sigma_min"] == pytest.approx(values[-1])
     assert found["condition_number"] == pytest.approx(values[0] / values[-1])
+
+
+def test_a_matrix_with_true_labels_as_rows_is_turned(fraud: TestClient) -> None:
+    turned = {"confusion": np.array(CONFUSION).T.tolist(), "orientation": "actual-rows"}
+    first = put(fraud, {"confusion": CONFUSION, "orientation": "predicted-rows"})
+
+    again = fraud.put(f"{URL}/{VERSION}", json=turned)
+
+    assert (again.status_code, again.json()) == (200, first)
+    assert put(fraud, {"confusion": CONFUSION}) == first
+
+
+def test_a_matrix_of_scikit_learn_needs_only_its_orientation(fraud: TestClient) -> None:
+    sample = {"predicted": [0, 1, 1, 2, 0, 0], "actual": [0, 1, 2, 2, 1, 0]}
+    theirs = confusion_matrix(sample["actual"], sample["predicted"], labels=[0, 1, 2])
+
+    put(fraud, sample)
+
+    body = {"confusion": theirs.tolist(), "orientation": "actual-rows"}
+    assert fraud.put(f"{URL}/{VERSION}", json=body).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -438,6 +459,19 @@ def test_counts_may_be_as_large_as_a_double_is_exact(fraud: TestClient) -> None:
         ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "activate": 1}', "#/activate"),
         ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "matrix": 1}', "#/matrix"),
         ('{"predicted": [0], "actual": [0], "timestamps": []}', "#/timestamps"),
+        # Not an orientation, or of nothing.
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "orientation": 1}', "#/orientation"),
+        (
+            '{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "orientation": "rows"}',
+            "#/orientation",
+        ),
+        ('{"predicted": [0], "actual": [0], "orientation": "actual-rows"}', "#/orientation"),
+        ('{"predicted": [0], "actual": [0], "orientation": "predicted-rows"}', "#/orientation"),
+        # Faults are named where they stand in the matrix that was sent.
+        (
+            '{"confusion": [[1, 0, 0], [0, 1, -1], [0, 0, 1]], "orientation": "actual-rows"}',
+            "#/confusion/1/2",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_place(
