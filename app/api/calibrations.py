@@ -21,7 +21,7 @@ class _Fit:
 
 
 class Calibrations:
-    """Calibrations of references, each fitted once: a reference never changes."""
+    """Calibrations of references, each fitted once, and again if the reference is replaced."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class Calibrations:
 
     def get(self, model: Model, version: str) -> Calibration | None:
         """The calibration of a reference; None if it came without softmax rows."""
-        fit = self._fits(model.id, version)
+        fit = self._fits(model.reference_key(version))
         # A fit can take seconds. Whoever else wants this one waits for it, without a connection.
         with fit.lock:
             if not fit.done:

@@ -13,11 +13,13 @@ from app.api.openapi import body_of
 from app.api.reference_views import ReferencePage, ReferenceSummaryView, ReferenceView
 from app.api.schemas import Slug
 from app.domain import reference as domain
+from app.domain.model import Model
 from app.errors import Conflict
 from app.ingest import labelled
 from app.ingest.reduce import Watched
 from app.storage import models, references
-from app.storage.db import Database
+from app.storage.db import Connection, Database
+from app.storage.references import Kept
 
 router = APIRouter(prefix="/v1/models/{model}/references", tags=["references"])
 
@@ -33,7 +35,10 @@ Version = Annotated[Slug, Path(description="version of the model, a URL-safe slu
 async def put_reference(
     model: ModelName, version: Version, now: Now, request: Request, response: Response
 ) -> ReferenceView:
-    """Say what a labelled, held-out sample showed of one version. It cannot be changed later."""
+    """Say what a labelled, held-out sample showed of one version.
+
+    It can be replaced until the first prediction of the version is counted.
+    """
     own = services(request)
     bodies.refuse_all_but_json(request)
     content = await bodies.read(request, own.settings.max_body_bytes)
@@ -73,6 +78,14 @@ def activate_reference(model: ModelName, version: Version, conn: Conn, now: Now)
     return ReferenceView.of(references.summary(conn, owner, version), owner)
 
 
+@router.delete("/{version}", status_code=204, dependencies=[Admin])
+def delete_reference(model: ModelName, version: Version, conn: Conn, now: Now) -> None:
+    """Forget a reference under which nothing was counted; not the active one of several."""
+    owner = models.get(conn, model, lock=True)
+    references.forget(conn, owner, version)
+    models.drop_version(conn, owner, version, now)
+
+
 def _put(
     database: Database, name: str, version: str, content: bytes, now: datetime
 ) -> tuple[ReferenceView, bool]:
@@ -81,15 +94,24 @@ def _put(
         model = models.get(conn, name)
     # Outside of any transaction: nobody should wait for our arithmetic.
     statistics, rows = labelled.statistics(body, Watched.of(model), now)
-    new = domain.diagnosed(version, statistics, now)
+    new = references.packed(domain.diagnosed(version, statistics, now), rows)
     with database.begin() as conn:
         current = models.get(conn, name, lock=True)
         if current.labels != model.labels:
             raise Conflict(f"the labels of model {name!r} were changed at this very moment")
-        created = references.put(conn, current, new, rows)
-        if created and body.activate:
-            models.activate(conn, current, version, now)
-        elif created:
-            models.touch(conn, current, now)
+        kept = references.put(conn, current, new)
+        if kept is not Kept.SAME:
+            _take_note(conn, current, version, now, activate=body.activate)
         current = models.get(conn, name)
-        return ReferenceView.of(references.summary(conn, current, version), current), created
+        view = ReferenceView.of(references.summary(conn, current, version), current)
+        return view, kept is Kept.NEW
+
+
+def _take_note(
+    conn: Connection, model: Model, version: str, now: datetime, *, activate: bool
+) -> None:
+    """Let ingest and workers see that a version has a reference, or another one."""
+    if activate:
+        models.activate(conn, model, version, now)
+    else:
+        models.touch(conn, model, now)

@@ -1,6 +1,6 @@
 """Look at a window of a version's panes: add them up, analyse, judge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import compress
@@ -123,9 +123,9 @@ class Prepared:
 
 @dataclass(slots=True)
 class Evaluator:
-    """Looks at spans of panes; remembers what it prepared of references, which never change."""
+    """Looks at spans of panes; remembers what it prepared of references."""
 
-    _prepared: Remembered[tuple[int, str], Prepared] = field(
+    _prepared: Remembered[Hashable, Prepared] = field(
         default_factory=lambda: Remembered(MOST_PREPARED, lambda one: one.size), init=False
     )
 
@@ -215,7 +215,7 @@ class Evaluator:
             basis = analysis.basis(stored.statistics, stored.summary.diagnosis)
             return Prepared(stored.statistics, basis)
 
-        return self._prepared.get((model.id, version), prepare)
+        return self._prepared.get(model.reference_key(version), prepare)
 
 
 def subject(conn: Connection, model: Model, version: str | None) -> Subject:

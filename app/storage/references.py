@@ -3,13 +3,24 @@
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from datetime import datetime
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from app.domain.model import Model
 from app.domain.reference import LabelledRows, ReferenceSummary, StoredReference
@@ -17,37 +28,102 @@ from app.errors import Conflict, NotFound
 from app.stats.diagnosis import Diagnosis, Spectrum
 from app.stats.moments import Floats
 from app.stats.reference import Reference, SoftReference
+from app.storage import tables
 from app.storage.tables import reference
 
+# Where predictions of a version leave a row, whatever became of them. Each has an index that begins
+# with model and version.
+COUNTED = (tables.pane, tables.rollup, tables.contribution, tables.late, tables.detector)
 
-def put(conn: Connection, model: Model, stored: StoredReference, rows: LabelledRows | None) -> bool:
-    """Keep a new reference; says whether it is new. A version that has other content stays."""
-    print_of_content = fingerprint(stored, rows)
-    added = conn.execute(
-        insert(reference)
-        .values(
-            model_id=model.id,
-            version=stored.summary.version,
-            kind=stored.summary.kind,
-            counts=stored.statistics.counts.ravel(),
-            soft=_pack_soft(stored.statistics.soft),
-            rows=_pack_rows(rows),
-            diagnosis=_diagnosis_values(stored.summary.diagnosis),
-            fingerprint=print_of_content,
-            created_at=stored.summary.created_at,
-        )
-        .on_conflict_do_nothing()
-        .returning(reference.c.version)
-    )
-    if added.one_or_none() is not None:
-        return True
-    version = stored.summary.version
-    if _fingerprint_of(conn, model, version) != print_of_content:
+
+class Kept(StrEnum):
+    """What became of a reference that was put."""
+
+    NEW = "new"
+    SAME = "same"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The row of a reference without its model. To pack one of many labels takes seconds."""
+
+    version: str
+    created_at: datetime
+    values: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> bytes:
+        found: bytes = self.values["fingerprint"]
+        return found
+
+
+def packed(stored: StoredReference, rows: LabelledRows | None) -> Packed:
+    """A reference as it will be stored; no transaction should wait for it."""
+    values = {
+        "kind": stored.summary.kind,
+        "counts": stored.statistics.counts.ravel(),
+        "soft": _pack_soft(stored.statistics.soft),
+        "rows": _pack_rows(rows),
+        "diagnosis": _diagnosis_values(stored.summary.diagnosis),
+        "fingerprint": fingerprint(stored, rows),
+    }
+    return Packed(stored.summary.version, stored.summary.created_at, values)
+
+
+def put(conn: Connection, model: Model, new: Packed) -> Kept:
+    """Keep a reference, in the place of one under which nothing was counted.
+
+    The model must be locked: its lock keeps predictions from being counted meanwhile.
+    """
+    before = conn.execute(
+        select(reference.c.fingerprint, reference.c.created_at).where(_is(model, new.version))
+    ).one_or_none()
+    if before is None:
+        key = {"model_id": model.id, "version": new.version, "created_at": new.created_at}
+        conn.execute(insert(reference).values(**key, **new.values))
+        return Kept.NEW
+    if bytes(before.fingerprint) == new.fingerprint:
+        return Kept.SAME
+    if is_used(conn, model, new.version):
         raise Conflict(
-            f"version {version!r} of model {model.name!r} has another reference already; "
-            "a reference cannot be changed, so give the new one a new version"
+            f"version {new.version!r} of model {model.name!r} has another reference already, and "
+            "predictions were counted under it; give the new one a new version"
         )
-    return False
+    # What was prepared of the old one is remembered under its time: even with two clocks, the new
+    # one needs another.
+    created_at = max(new.created_at, before.created_at + timedelta(microseconds=1))
+    conn.execute(
+        update(reference).where(_is(model, new.version)).values(created_at=created_at, **new.values)
+    )
+    return Kept.REPLACED
+
+
+def forget(conn: Connection, model: Model, version: str) -> None:
+    """Delete a reference under which nothing was counted. The model must be locked."""
+    if version not in model.versions:
+        raise _no_reference(model, version)
+    if is_used(conn, model, version):
+        raise Conflict(
+            f"predictions were counted under version {version!r} of model {model.name!r}, so its "
+            "reference stays; delete the model to forget both"
+        )
+    if version == model.active_version and len(model.versions) > 1:
+        raise Conflict(
+            f"version {version!r} is the active one of model {model.name!r}; activate another one "
+            "before its reference is deleted"
+        )
+    conn.execute(delete(reference).where(_is(model, version)))
+
+
+def is_used(conn: Connection, model: Model, version: str) -> bool:
+    """Whether predictions were counted under a version, those that came too late included."""
+    # In one statement: pruning moves sums from one table to another.
+    rows = (
+        exists().where(table.c.model_id == model.id, table.c.version == version)
+        for table in COUNTED
+    )
+    return bool(conn.execute(select(or_(*rows))).scalar_one())
 
 
 def get(conn: Connection, model: Model, version: str) -> StoredReference:
@@ -127,11 +203,6 @@ def _is(model: Model, version: str) -> ColumnElement[bool]:
 
 def _no_reference(model: Model, version: str) -> NotFound:
     return NotFound(f"model {model.name!r} has no reference {version!r}")
-
-
-def _fingerprint_of(conn: Connection, model: Model, version: str) -> bytes:
-    found = conn.execute(select(reference.c.fingerprint).where(_is(model, version)))
-    return bytes(found.scalar_one())
 
 
 _SUMMARY = [

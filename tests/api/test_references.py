@@ -2,7 +2,9 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -11,12 +13,14 @@ import pytest
 from fastapi.testclient import TestClient
 from sklearn.metrics import confusion_matrix
 
+from app.domain.model import Model
+from app.domain.reference import diagnosed
 from app.stats import moments
 from app.stats import reference as statistics
 from app.stats.reference import Reference, SoftReference
 from app.storage import models, references
 from app.storage.db import Database
-from tests.factories import CONFUSION, LABELS, VERSION
+from tests.factories import CONFUSION, LABELS, NOW, VERSION, settings
 
 MODEL = "/v1/models/fraud"
 URL = f"{MODEL}/references"
@@ -220,38 +224,212 @@ def test_the_same_content_again_changes_nothing(fraud: TestClient, body: Any) ->
     assert fraud.get(MODEL).json()["revision"] == revision
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"confusion": [[9001, 30, 12], [60, 500, 9], [40, 20, 329]]},
-        {"confusion": np.array(CONFUSION).T.tolist()},
-        {"predicted": [0, 1], "actual": [0, 1]},
-        softmax_sample(20),
-    ],
-)
-def test_other_content_is_refused_and_changes_nothing(fraud: TestClient, other: Any) -> None:
+OTHERS = [
+    {"confusion": [[9001, 30, 12], [60, 500, 9], [40, 20, 329]]},
+    {"confusion": np.array(CONFUSION).T.tolist()},
+    {"predicted": [0, 1], "actual": [0, 1], "activate": False},
+    softmax_sample(20),
+]
+
+
+def count_one(client: TestClient, version: str = VERSION, **more: Any) -> None:
+    body = {"predicted": [0], "version": version, **more}
+    client.post(f"{MODEL}/predictions", json=body).raise_for_status()
+
+
+def count_nothing_in_a_pane(client: TestClient) -> None:
+    start = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:00Z}"
+    pane = {"start": start, "version": VERSION, "counts": {}}
+    body = {"source": "edge-7", "sequence": 1, "panes": [pane]}
+    client.post(f"{MODEL}/counts", json=body).raise_for_status()
+
+
+def count_too_late(client: TestClient) -> None:
+    count_one(client, timestamp="2020-01-01T00:00:00Z")
+
+
+USES: list[Callable[[TestClient], None]] = [count_one, count_too_late, count_nothing_in_a_pane]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("use", USES)
+def test_other_content_is_refused_once_something_was_counted(
+    fraud: TestClient, other: Any, use: Callable[[TestClient], None]
+) -> None:
     first = put(fraud, {"confusion": CONFUSION})
+    use(fraud)
+    before = fraud.get(MODEL).json()
 
     answer = fraud.put(f"{URL}/{VERSION}", json=other)
 
-    assert answer.status_code == 409
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/conflict")
+    assert "predictions were counted under it" in answer.json()["detail"]
+    assert fraud.get(f"{URL}/{VERSION}").json() == first
+    assert fraud.get(MODEL).json() == before
+    assert put(fraud, {"confusion": CONFUSION}) == first
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_content_replaces_what_nothing_was_counted_under(
+    fraud: TestClient, other: Any
+) -> None:
+    first = put(fraud, {"confusion": CONFUSION})
+    revision = fraud.get(MODEL).json()["revision"]
+
+    answer = fraud.put(f"{URL}/{VERSION}", json=other)
+
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found == fraud.get(f"{URL}/{VERSION}").json()
+    assert found["labels"] != first["labels"]
+    assert found["created_at"] > first["created_at"]
+    assert (found["active"], found["activated_at"]) == (True, first["activated_at"])
+    assert fraud.get(MODEL).json()["revision"] == revision + 1
+    assert len(fraud.get(URL).json()["items"]) == 1
+
+
+def test_a_replacement_is_activated_as_a_new_reference_is(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
+
+    put(fraud, {**OTHERS[0], "activate": False}, "v1")
+    stays = fraud.get(MODEL).json()["active_version"]
+    put(fraud, OTHERS[1], "v1")
+
+    assert (stays, fraud.get(MODEL).json()["active_version"]) == ("v2", "v1")
+
+
+def test_what_was_counted_under_another_version_does_not_matter(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    count_one(fraud, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
+
+    assert fraud.put(f"{URL}/v2", json=OTHERS[0]).status_code == 200
+
+
+def p_of(client: TestClient) -> list[float]:
+    found = client.get(f"{MODEL}/estimate").json()
+    return [one["p"] for one in found["labels"]]
+
+
+def test_estimates_are_made_with_the_replacement(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION})
+    before = p_of(fraud)
+
+    found = put(fraud, OTHERS[1])
+
+    assert before == pytest.approx([0.91, 0.055, 0.035])
+    assert p_of(fraud) == pytest.approx([one["p"] for one in found["labels"]])
+
+
+def test_the_control_a_cache_that_knows_versions_only_keeps_the_old_one(
+    fraud: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Model, "reference_key", lambda own, version: (own.id, version))
+    put(fraud, {"confusion": CONFUSION})
+    before = p_of(fraud)
+
+    put(fraud, OTHERS[1])
+
+    assert p_of(fraud) == before
+
+
+def test_rows_are_calibrated_on_the_replacement(fraud: TestClient, database: Database) -> None:
+    calibrations = fraud.app.state.services.calibrations  # type: ignore[attr-defined]
+    found = []
+    for body in (softmax_sample(200), softmax_sample(150), {"confusion": CONFUSION}):
+        put(fraud, body)
+        with database.begin() as conn:
+            found.append(calibrations.get(models.get(conn, "fraud"), VERSION))
+
+    assert found[0].scale != found[1].scale
+    assert found[2] is None
+
+
+def test_replacements_differ_in_time_whatever_the_clock_says(database: Database) -> None:
+    with database.begin() as conn:
+        model, _ = models.put(conn, "fraud", settings(), NOW)
+        times = []
+        for n in (1, 2, 3):
+            stored = diagnosed("v1", statistics.from_confusion(n * np.array(CONFUSION)), NOW)
+            references.put(conn, model, references.packed(stored, None))
+            times.append(models.get(conn, "fraud").versions["v1"])
+
+    assert times == sorted(set(times))
+
+
+# Deleting.
+
+
+def test_a_reference_is_deleted_while_nothing_was_counted_under_it(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION, "activate": False}, "v2")
+    revision = fraud.get(MODEL).json()["revision"]
+
+    answer = fraud.delete(f"{URL}/v2")
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert [one["version"] for one in fraud.get(URL).json()["items"]] == ["v1"]
+    found = fraud.get(MODEL).json()
+    assert (found["active_version"], found["revision"]) == ("v1", revision + 1)
+    refused = fraud.post(f"{MODEL}/predictions", json={"predicted": [0], "version": "v2"})
+    assert refused.status_code == 422
+    assert fraud.delete(f"{URL}/v2").status_code == 404
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_reference_stays_once_something_was_counted(
+    fraud: TestClient, use: Callable[[TestClient], None]
+) -> None:
+    first = put(fraud, {"confusion": CONFUSION})
+    use(fraud)
+
+    answer = fraud.delete(f"{URL}/{VERSION}")
+
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/conflict")
     assert fraud.get(f"{URL}/{VERSION}").json() == first
 
 
-def test_the_same_labels_with_other_probabilities_are_other_content(fraud: TestClient) -> None:
-    put(fraud, {"probabilities": [[0.9, 0.08, 0.02]], "actual": [0]})
+def test_the_active_one_of_several_is_not_deleted(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    put(fraud, {"confusion": CONFUSION}, "v2")
 
-    answer = fraud.put(
-        f"{URL}/{VERSION}", json={"probabilities": [[0.9, 0.07, 0.03]], "actual": [0]}
-    )
+    refused = fraud.delete(f"{URL}/v2")
+    fraud.post(f"{URL}/v1/activate").raise_for_status()
 
-    assert answer.status_code == 409
+    assert refused.status_code == 409
+    assert "activate another one" in refused.json()["detail"]
+    assert fraud.delete(f"{URL}/v2").status_code == 204
+    assert fraud.get(MODEL).json()["active_version"] == "v1"
 
 
-def test_a_reference_cannot_be_deleted(fraud: TestClient) -> None:
+def test_without_its_only_reference_a_model_is_as_before(fraud: TestClient) -> None:
     put(fraud, {"confusion": CONFUSION})
 
-    assert fraud.delete(f"{URL}/{VERSION}").status_code == 405
+    fraud.delete(f"{URL}/{VERSION}").raise_for_status()
+
+    assert fraud.get(MODEL).json()["active_version"] is None
+    assert fraud.post(f"{MODEL}/predictions", json={"predicted": [0]}).status_code == 409
+    assert fraud.get("/models/fraud").status_code == 200
+    assert fraud.get(f"{MODEL}/estimate").status_code == 409
+    # A mistake in the labels, found after the first reference, can be mended.
+    assert fraud.put(MODEL, json={"labels": ["legit", "fraud"]}).status_code == 200
+    assert put(fraud, {"confusion": [[9, 1], [1, 9]]})["active"]
+
+
+def test_a_version_can_come_back_after_it_was_deleted(fraud: TestClient) -> None:
+    put(fraud, {"confusion": CONFUSION})
+    p_of(fraud)
+    fraud.delete(f"{URL}/{VERSION}").raise_for_status()
+
+    put(fraud, OTHERS[1])
+    count_one(fraud)
+
+    assert p_of(fraud) != pytest.approx([0.91, 0.055, 0.035])
+
+
+def test_references_of_unknown_models_cannot_be_deleted(client: TestClient) -> None:
+    assert client.delete(f"{URL}/{VERSION}").status_code == 404
 
 
 def test_the_newest_reference_is_the_active_one(fraud: TestClient) -> None:
