@@ -1,10 +1,12 @@
 """References: put them once, compare them, choose the active one."""
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import UNSET
 
 from app.api import bodies, paging
 from app.api.deps import Admin, Conn, Now, Reader, services
@@ -14,8 +16,10 @@ from app.api.reference_views import ReferencePage, ReferenceSummaryView, Referen
 from app.api.schemas import Slug
 from app.domain import reference as domain
 from app.domain.model import Model
-from app.errors import Conflict
+from app.domain.reference import ReferenceSummary
+from app.errors import Conflict, wrong_parameter
 from app.ingest import labelled
+from app.ingest.labelled import Activate, ReferenceBody
 from app.ingest.reduce import Watched
 from app.storage import models, references
 from app.storage.db import Connection, Database
@@ -23,6 +27,11 @@ from app.storage.references import Kept
 
 router = APIRouter(prefix="/v1/models/{model}/references", tags=["references"])
 
+Activates = Annotated[
+    Literal["true", "false", "force"] | None,
+    Query(description="instead of `activate` in the body; `force` if nothing can be estimated"),
+]
+Force = Annotated[bool, Query(description="activate it even if nothing can be estimated from it")]
 Version = Annotated[Slug, Path(description="version of the model, a URL-safe slug")]
 
 
@@ -33,7 +42,12 @@ Version = Annotated[Slug, Path(description="version of the model, a URL-safe slu
     openapi_extra=body_of({"application/json": labelled.ReferenceBody}),
 )
 async def put_reference(
-    model: ModelName, version: Version, now: Now, request: Request, response: Response
+    model: ModelName,
+    version: Version,
+    now: Now,
+    request: Request,
+    response: Response,
+    activate: Activates = None,
 ) -> ReferenceView:
     """Say what a labelled, held-out sample showed of one version.
 
@@ -43,7 +57,8 @@ async def put_reference(
     bodies.refuse_all_but_json(request)
     content = await bodies.read(request, own.settings.max_body_bytes)
     # Singular values of a thousand labels take a while; the event loop has other callers.
-    view, created = await to_thread.run_sync(_put, own.database, model, version, content, now)
+    new = New(model, version, activate, now)
+    view, created = await to_thread.run_sync(_put, own.database, new, content)
     response.status_code = 201 if created else 200
     return view
 
@@ -69,10 +84,14 @@ def get_reference(model: ModelName, version: Version, conn: Conn) -> ReferenceVi
 
 
 @router.post("/{version}/activate", dependencies=[Admin])
-def activate_reference(model: ModelName, version: Version, conn: Conn, now: Now) -> ReferenceView:
+def activate_reference(
+    model: ModelName, version: Version, conn: Conn, now: Now, force: Force = False
+) -> ReferenceView:
     """Make this the version that predictions without a version belong to."""
     owner = models.get(conn, model, lock=True)
-    references.summary(conn, owner, version)
+    why_not = domain.unfit(references.summary(conn, owner, version))
+    if why_not is not None and not force:
+        raise Conflict(f"{why_not}. `?force=true` activates it all the same")
     models.activate(conn, owner, version, now)
     owner = models.get(conn, model)
     return ReferenceView.of(references.summary(conn, owner, version), owner)
@@ -86,25 +105,57 @@ def delete_reference(model: ModelName, version: Version, conn: Conn, now: Now) -
     models.drop_version(conn, owner, version, now)
 
 
-def _put(
-    database: Database, name: str, version: str, content: bytes, now: datetime
-) -> tuple[ReferenceView, bool]:
+@dataclass(frozen=True, slots=True)
+class New:
+    """A reference that is to be put; `activate` is what the query says, if anything."""
+
+    model: str
+    version: str
+    activate: Literal["true", "false", "force"] | None
+    now: datetime
+
+    def chosen(self, body: ReferenceBody) -> Activate:
+        """Whether to activate it, by the query, the body, or the default."""
+        if self.activate is None:
+            return True if body.activate is UNSET else body.activate
+        asked: Activate = "force" if self.activate == "force" else self.activate == "true"
+        if body.activate not in (UNSET, asked):
+            raise wrong_parameter("activate", "is not the `activate` of the body; give one of them")
+        return asked
+
+
+def _put(database: Database, new: New, content: bytes) -> tuple[ReferenceView, bool]:
     body = labelled.parse(content)
+    activate = new.chosen(body)
     with database.begin() as conn:
-        model = models.get(conn, name)
+        model = models.get(conn, new.model)
     # Outside of any transaction: nobody should wait for our arithmetic.
-    statistics, rows = labelled.statistics(body, Watched.of(model), now)
-    new = references.packed(domain.diagnosed(version, statistics, now), rows)
+    statistics, rows = labelled.statistics(body, Watched.of(model), new.now)
+    stored = domain.diagnosed(new.version, statistics, new.now)
+    row = references.packed(stored, rows)
     with database.begin() as conn:
-        current = models.get(conn, name, lock=True)
+        current = models.get(conn, new.model, lock=True)
         if current.labels != model.labels:
-            raise Conflict(f"the labels of model {name!r} were changed at this very moment")
-        kept = references.put(conn, current, new)
+            raise Conflict(f"the labels of model {new.model!r} were changed at this very moment")
+        kept = references.put(conn, current, row)
         if kept is not Kept.SAME:
-            _take_note(conn, current, version, now, activate=body.activate)
-        current = models.get(conn, name)
-        view = ReferenceView.of(references.summary(conn, current, version), current)
+            _refuse_unfit(current, stored.summary, activate)
+            _take_note(conn, current, new.version, new.now, activate=bool(activate))
+        current = models.get(conn, new.model)
+        view = ReferenceView.of(references.summary(conn, current, new.version), current)
         return view, kept is Kept.NEW
+
+
+def _refuse_unfit(model: Model, summary: ReferenceSummary, activate: Activate) -> None:
+    """Refuse a reference that would be active without being of any use, unless by force."""
+    becomes_active = activate or summary.version == model.active_version
+    why_not = domain.unfit(summary) if becomes_active and activate != "force" else None
+    if why_not is not None:
+        store_only = ", or as `false` to store it only" if activate else ""
+        raise Conflict(
+            f"{why_not}. It was not stored, because it would be active: send more labelled "
+            f'records, or `activate` as `"force"` to have it active all the same{store_only}'
+        )
 
 
 def _take_note(

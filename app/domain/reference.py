@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from app.stats import diagnosis
-from app.stats.diagnosis import Diagnosis
+from app.stats.diagnosis import ABSENT_BELOW, Diagnosis
 from app.stats.moments import Counts, Floats
 from app.stats.reference import Reference
 
@@ -41,6 +41,19 @@ class ReferenceSummary:
 class StoredReference:
     summary: ReferenceSummary
     statistics: Reference
+
+
+def unfit(summary: ReferenceSummary) -> str | None:
+    """Why a reference should not become the active one: nothing can be estimated from it."""
+    found = summary.diagnosis
+    if found.estimable:
+        return None
+    known = len(found.support) - len(found.absent)
+    if known < 2:
+        reason = f"{known} of its labels has {ABSENT_BELOW} records or more, and it takes two"
+    else:
+        reason = "its predictions do not tell the labels apart"
+    return f"nothing can be estimated from reference {summary.version!r}: {reason}"
 
 
 def diagnosed(version: str, statistics: Reference, now: datetime) -> StoredReference:

@@ -23,13 +23,17 @@ MOST_RECORDS = 2**53
 Count = Annotated[int, Meta(ge=0, le=MOST_RECORDS)]
 
 
+# Whether a reference becomes the active one: by `force` even if nothing can be estimated from it.
+Activate = bool | Literal["force"]
+
+
 class ReferenceBody(Struct, forbid_unknown_fields=True):
     confusion: list[list[Count]] | None = None
     orientation: Literal["predicted-rows", "actual-rows"] | UnsetType = UNSET
     predicted: list[str | int] | None = None
     probabilities: list[list[float]] | None = None
     actual: list[str | int] | None = None
-    activate: bool = True
+    activate: Activate | UnsetType = UNSET
 
 
 _decoder = msgspec.json.Decoder(ReferenceBody)

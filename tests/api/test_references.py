@@ -41,6 +41,15 @@ def put(client: TestClient, body: Any, version: str = VERSION) -> Any:
     return answer.json()
 
 
+# A classifier with this matrix tells nothing.
+ALWAYS_THE_SAME = [[100, 100, 100], [0, 0, 0], [0, 0, 0]]
+
+
+def put_tiny(client: TestClient, body: Any) -> Any:
+    """A reference of so few records that nothing can be estimated from it."""
+    return put(client, {**body, "activate": "force"})
+
+
 def softmax_sample(n: int = 200, k: int = 3) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     actual = rng.integers(0, k, n)
@@ -109,7 +118,7 @@ def test_a_matrix_of_scikit_learn_needs_only_its_orientation(fraud: TestClient) 
     sample = {"predicted": [0, 1, 1, 2, 0, 0], "actual": [0, 1, 2, 2, 1, 0]}
     theirs = confusion_matrix(sample["actual"], sample["predicted"], labels=[0, 1, 2])
 
-    put(fraud, sample)
+    put_tiny(fraud, sample)
 
     body = {"confusion": theirs.tolist(), "orientation": "actual-rows"}
     assert fraud.put(f"{URL}/{VERSION}", json=body).status_code == 200
@@ -127,7 +136,7 @@ def test_a_matrix_of_scikit_learn_needs_only_its_orientation(fraud: TestClient) 
 def test_labelled_predictions_are_counted_into_a_confusion_matrix(
     fraud: TestClient, body: Any
 ) -> None:
-    found = put(fraud, body)
+    found = put_tiny(fraud, body)
 
     assert (found["n"], found["kind"]) == (3, "hard")
     assert [one["support"] for one in found["labels"]] == [1, 1, 1]
@@ -136,7 +145,9 @@ def test_labelled_predictions_are_counted_into_a_confusion_matrix(
 
 
 def test_softmax_rows_make_a_soft_reference(fraud: TestClient) -> None:
-    found = put(fraud, {"probabilities": [[0.9, 0.08, 0.02], [0.2, 0.4, 0.4]], "actual": [0, 2]})
+    body = {"probabilities": [[0.9, 0.08, 0.02], [0.2, 0.4, 0.4]], "actual": [0, 2]}
+
+    found = put_tiny(fraud, body)
 
     assert (found["n"], found["kind"]) == (2, "soft")
     # The second row is a tie, which the lower label wins: predicted fraud, in truth abuse.
@@ -146,7 +157,7 @@ def test_softmax_rows_make_a_soft_reference(fraud: TestClient) -> None:
 def test_a_prediction_that_is_named_goes_before_the_argmax(fraud: TestClient) -> None:
     body = {"probabilities": [[0.9, 0.08, 0.02]], "predicted": ["abuse"], "actual": ["abuse"]}
 
-    assert put(fraud, body)["accuracy"] == 1
+    assert put_tiny(fraud, body)["accuracy"] == 1
 
 
 def test_what_was_answered_is_what_one_gets(fraud: TestClient) -> None:
@@ -201,7 +212,7 @@ def test_softmax_rows_are_kept_in_single_precision(fraud: TestClient, database: 
 
 
 def test_no_rows_are_kept_of_a_hard_reference(fraud: TestClient, database: Database) -> None:
-    put(fraud, {"predicted": [0, 1], "actual": [0, 1]})
+    put_tiny(fraud, {"predicted": [0, 1], "actual": [0, 1]})
 
     with database.begin() as conn:
         kept = references.labelled_rows(conn, models.get(conn, "fraud"), VERSION)
@@ -211,7 +222,11 @@ def test_no_rows_are_kept_of_a_hard_reference(fraud: TestClient, database: Datab
 
 @pytest.mark.parametrize(
     "body",
-    [{"confusion": CONFUSION}, {"predicted": [0, 1], "actual": [0, 1]}, softmax_sample(20)],
+    [
+        {"confusion": CONFUSION},
+        {"predicted": [0, 1], "actual": [0, 1], "activate": "force"},
+        softmax_sample(20),
+    ],
 )
 def test_the_same_content_again_changes_nothing(fraud: TestClient, body: Any) -> None:
     first = put(fraud, body)
@@ -227,7 +242,7 @@ def test_the_same_content_again_changes_nothing(fraud: TestClient, body: Any) ->
 OTHERS = [
     {"confusion": [[9001, 30, 12], [60, 500, 9], [40, 20, 329]]},
     {"confusion": np.array(CONFUSION).T.tolist()},
-    {"predicted": [0, 1], "actual": [0, 1], "activate": False},
+    {"predicted": [0, 1], "actual": [0, 1], "activate": "force"},
     softmax_sample(20),
 ]
 
@@ -358,6 +373,18 @@ def test_replacements_differ_in_time_whatever_the_clock_says(database: Database)
     assert times == sorted(set(times))
 
 
+def test_the_same_labels_with_other_probabilities_are_other_content(fraud: TestClient) -> None:
+    sample = softmax_sample(200)
+    put(fraud, sample)
+    count_one(fraud)
+    other = np.array(sample["probabilities"])
+    other[0] = [0.98, 0.01, 0.01] if other[0].argmax() == 0 else other[0] + [0, 1e-4, -1e-4]
+
+    answer = fraud.put(f"{URL}/{VERSION}", json={**sample, "probabilities": other.tolist()})
+
+    assert answer.status_code == 409
+
+
 # Deleting.
 
 
@@ -460,6 +487,98 @@ def test_without_an_active_version_predictions_need_one(fraud: TestClient) -> No
     assert [answer.status_code for answer in answers] == [409, 202]
 
 
+USELESS: list[Any] = [
+    ({"confusion": ALWAYS_THE_SAME}, "do not tell the labels apart"),
+    ({"confusion": [[50, 0, 0], [10, 4, 0], [0, 0, 4]]}, "1 of its labels has 5 records or more"),
+    ({"probabilities": [[0.9, 0.1, 0]] * 20, "actual": [0] * 20}, "it takes two"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), USELESS)
+@pytest.mark.parametrize("activate", [{}, {"activate": True}])
+def test_what_can_estimate_nothing_is_not_activated_by_itself(
+    fraud: TestClient, body: Any, reason: str, activate: Any
+) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+    before = fraud.get(MODEL).json()
+
+    answer = fraud.put(f"{URL}/v2", json={**body, **activate})
+
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/conflict")
+    detail = answer.json()["detail"]
+    assert reason in detail
+    assert '`"force"`' in detail
+    assert "`false`" in detail
+    assert fraud.get(MODEL).json() == before
+    assert [one["version"] for one in fraud.get(URL).json()["items"]] == ["v1"]
+
+
+@pytest.mark.parametrize(("body", "_"), USELESS)
+def test_it_may_be_stored_and_activated_by_force(fraud: TestClient, body: Any, _: str) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+
+    stored = put(fraud, {**body, "activate": False}, "v2")
+    refused = fraud.post(f"{URL}/v2/activate")
+    active = fraud.get(MODEL).json()["active_version"]
+    forced = fraud.post(f"{URL}/v2/activate?force=true")
+
+    assert not stored["active"]
+    assert (refused.status_code, active) == (409, "v1")
+    assert "?force=true" in refused.json()["detail"]
+    assert forced.json()["active"]
+    assert put(fraud, {**body, "activate": "force"}, "v3")["active"]
+
+
+def test_the_same_useless_reference_again_is_no_conflict(fraud: TestClient) -> None:
+    first = put(fraud, {"confusion": ALWAYS_THE_SAME, "activate": "force"})
+
+    assert put(fraud, {"confusion": ALWAYS_THE_SAME}) == first
+
+
+@pytest.mark.parametrize("activate", [True, False])
+def test_the_active_one_is_not_replaced_by_a_useless_one(fraud: TestClient, activate: bool) -> None:
+    first = put(fraud, {"confusion": CONFUSION})
+    body = {"confusion": ALWAYS_THE_SAME, "activate": activate}
+
+    answer = fraud.put(f"{URL}/{VERSION}", json=body)
+
+    assert answer.status_code == 409
+    assert fraud.get(f"{URL}/{VERSION}").json() == first
+    assert put(fraud, {"confusion": ALWAYS_THE_SAME, "activate": "force"})["active"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "active"),
+    [
+        ("true", {}, "v2"),
+        ("false", {}, "v1"),
+        ("force", {}, "v2"),
+        ("force", {"activate": "force"}, "v2"),
+    ],
+)
+def test_the_query_says_whether_to_activate(
+    fraud: TestClient, query: str, body: Any, active: str
+) -> None:
+    put(fraud, {"confusion": CONFUSION}, "v1")
+
+    answer = fraud.put(f"{URL}/v2?activate={query}", json={"confusion": CONFUSION, **body})
+
+    assert answer.status_code == 201
+    assert fraud.get(MODEL).json()["active_version"] == active
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [("maybe", {}), ("", {}), ("true", {"activate": "force"}), ("false", {"activate": True})],
+)
+def test_a_query_that_makes_no_sense_is_refused(fraud: TestClient, query: str, body: Any) -> None:
+    answer = fraud.put(f"{URL}/v2?activate={query}", json={"confusion": CONFUSION, **body})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["parameter"] == "activate"
+    assert fraud.get(URL).json()["items"] == []
+
+
 def test_activating_switches_the_version_and_back(fraud: TestClient) -> None:
     put(fraud, {"confusion": CONFUSION}, "v1")
     put(fraud, {"confusion": CONFUSION}, "v2")
@@ -538,7 +657,7 @@ def test_labels_that_cannot_be_told_apart_are_grouped(fraud: TestClient) -> None
 
 
 def test_a_classifier_that_always_says_the_same_supports_no_estimate(fraud: TestClient) -> None:
-    found = put(fraud, {"confusion": [[100, 100, 100], [0, 0, 0], [0, 0, 0]]})
+    found = put_tiny(fraud, {"confusion": ALWAYS_THE_SAME})
 
     assert found["status"] == "degenerate"
     assert [one["precision"] for one in found["labels"]] == [pytest.approx(1 / 3), None, None]
@@ -558,7 +677,7 @@ def test_a_label_that_the_sample_lacks_is_said_to_be_absent(fraud: TestClient) -
 
 
 def test_a_single_record_is_a_poor_but_honest_reference(fraud: TestClient) -> None:
-    found = put(fraud, {"confusion": [[1, 0, 0], [0, 0, 0], [0, 0, 0]]})
+    found = put_tiny(fraud, {"confusion": [[1, 0, 0], [0, 0, 0], [0, 0, 0]]})
 
     assert (found["status"], found["n"], found["condition_number"]) == ("degenerate", 1, None)
 
@@ -573,7 +692,7 @@ def test_a_thousand_labels_have_a_confusion_matrix(client: TestClient) -> None:
 
 
 def test_counts_may_be_as_large_as_a_double_is_exact(fraud: TestClient) -> None:
-    found = put(fraud, {"confusion": [[2**53 - 2, 0, 0], [0, 1, 0], [0, 0, 1]]})
+    found = put_tiny(fraud, {"confusion": [[2**53 - 2, 0, 0], [0, 1, 0], [0, 0, 1]]})
 
     assert found["n"] == 2**53
 
@@ -635,6 +754,8 @@ def test_counts_may_be_as_large_as_a_double_is_exact(fraud: TestClient) -> None:
         ('{"predicted": [0]}', "#"),
         ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "actual": [0]}', "#/actual"),
         ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "activate": 1}', "#/activate"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "activate": "no"}', "#/activate"),
+        ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "activate": null}', "#/activate"),
         ('{"confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "matrix": 1}', "#/matrix"),
         ('{"predicted": [0], "actual": [0], "timestamps": []}', "#/timestamps"),
         # Not an orientation, or of nothing.
