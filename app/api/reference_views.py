@@ -8,6 +8,7 @@ from app.api.schemas import Kind, Moment, known
 from app.domain.model import Model
 from app.domain.reference import ReferenceSummary
 from app.stats.diagnosis import Diagnosis
+from app.web import reference as web
 
 
 class ReferenceSummaryView(BaseModel):
@@ -15,7 +16,9 @@ class ReferenceSummaryView(BaseModel):
 
     `conditional_sigma_min` does not depend on how common the labels are. `groups` are labels that
     cannot be told apart, which are therefore estimated together. `notes` says it all in words of
-    the statistics; `status` is the gravest of them.
+    the statistics, and `transposed_suspected` if rows and columns of the confusion matrix seem to
+    be exchanged; `warnings` says in sentences what to check. `status` is the gravest word about
+    what can be estimated.
     """
 
     version: str
@@ -24,6 +27,7 @@ class ReferenceSummaryView(BaseModel):
     kind: Kind
     status: str
     notes: list[str]
+    warnings: list[str]
     sigma_min: float
     sigma_min_error: float
     condition_number: float | None
@@ -71,7 +75,8 @@ def _summary(summary: ReferenceSummary, model: Model) -> dict[str, Any]:
         "n": found.n,
         "kind": summary.kind,
         "status": _status(found),
-        "notes": list(found.status),
+        "notes": [*found.status, *summary.notes],
+        "warnings": web.doubts(summary.notes),
         "sigma_min": spectrum.sigma_min,
         "sigma_min_error": spectrum.sigma_min_error,
         "condition_number": known(spectrum.condition_number),

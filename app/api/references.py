@@ -1,7 +1,8 @@
 """References: put them once, compare them, choose the active one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from anyio import to_thread
@@ -21,11 +22,18 @@ from app.errors import Conflict, wrong_parameter
 from app.ingest import labelled
 from app.ingest.labelled import Activate, ReferenceBody
 from app.ingest.reduce import Watched
-from app.storage import models, references
+from app.stats.moments import Counts
+from app.stats.orientation import Mixes, transposed_suspected
+from app.storage import models, panes, references
 from app.storage.db import Connection, Database
 from app.storage.references import Kept
 
 router = APIRouter(prefix="/v1/models/{model}/references", tags=["references"])
+
+# The predictions that a new confusion matrix is compared with: of the last day, in as many rows of
+# panes as are read in a moment.
+RECENT = timedelta(days=1)
+RECENT_ROWS = 256
 
 Activates = Annotated[
     Literal["true", "false", "force"] | None,
@@ -124,14 +132,23 @@ class New:
         return asked
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Label mixes of earlier references, and of predictions of late, if there are any."""
+
+    earlier: Sequence[Mixes]
+    traffic: Mixes | None
+
+
 def _put(database: Database, new: New, content: bytes) -> tuple[ReferenceView, bool]:
     body = labelled.parse(content)
     activate = new.chosen(body)
     with database.begin() as conn:
         model = models.get(conn, new.model)
+        known = _known(conn, model, new) if body.confusion is not None else None
     # Outside of any transaction: nobody should wait for our arithmetic.
     statistics, rows = labelled.statistics(body, Watched.of(model), new.now)
-    stored = domain.diagnosed(new.version, statistics, new.now)
+    stored = domain.diagnosed(new.version, statistics, new.now, _notes(statistics.counts, known))
     row = references.packed(stored, rows)
     with database.begin() as conn:
         current = models.get(conn, new.model, lock=True)
@@ -144,6 +161,20 @@ def _put(database: Database, new: New, content: bytes) -> tuple[ReferenceView, b
         current = models.get(conn, new.model)
         view = ReferenceView.of(references.summary(conn, current, new.version), current)
         return view, kept is Kept.NEW
+
+
+def _known(conn: Connection, model: Model, new: New) -> Known:
+    """What a confusion matrix is compared with, to see whether it stands the right way round."""
+    active = model.active_version or new.version
+    recent = panes.recent(conn, model.id, active, new.now - RECENT, new.now, RECENT_ROWS)
+    traffic = None if recent is None else Mixes(recent)
+    return Known(references.mixes(conn, model, but=new.version), traffic)
+
+
+def _notes(counts: Counts, known: Known | None) -> tuple[str, ...]:
+    if known is None or not transposed_suspected(counts, known.earlier, known.traffic):
+        return ()
+    return (domain.TRANSPOSED_SUSPECTED,)
 
 
 def _refuse_unfit(model: Model, summary: ReferenceSummary, activate: Activate) -> None:

@@ -27,7 +27,8 @@ class LabelledRows:
 class ReferenceSummary:
     """What is worth knowing of a reference without its sums.
 
-    Nothing changes but `activated_at`: when this version last became the active one.
+    `activated_at` is when this version last became the active one. `notes` are doubts about what
+    was sent, beside what the diagnosis says of it.
     """
 
     version: str
@@ -35,12 +36,17 @@ class ReferenceSummary:
     diagnosis: Diagnosis
     created_at: datetime
     activated_at: datetime | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReference:
     summary: ReferenceSummary
     statistics: Reference
+
+
+# A note: rows and columns of the confusion matrix seem to be exchanged.
+TRANSPOSED_SUSPECTED = "transposed_suspected"
 
 
 def unfit(summary: ReferenceSummary) -> str | None:
@@ -56,8 +62,10 @@ def unfit(summary: ReferenceSummary) -> str | None:
     return f"nothing can be estimated from reference {summary.version!r}: {reason}"
 
 
-def diagnosed(version: str, statistics: Reference, now: datetime) -> StoredReference:
+def diagnosed(
+    version: str, statistics: Reference, now: datetime, notes: tuple[str, ...] = ()
+) -> StoredReference:
     """A new reference, with what it can and cannot support decided once and for all."""
     kind: Literal["hard", "soft"] = "hard" if statistics.soft is None else "soft"
-    summary = ReferenceSummary(version, kind, diagnosis.diagnose(statistics), now)
+    summary = ReferenceSummary(version, kind, diagnosis.diagnose(statistics), now, notes=notes)
     return StoredReference(summary, statistics)

@@ -27,6 +27,7 @@ from app.domain.reference import LabelledRows, ReferenceSummary, StoredReference
 from app.errors import Conflict, NotFound
 from app.stats.diagnosis import Diagnosis, Spectrum
 from app.stats.moments import Floats
+from app.stats.orientation import Mixes
 from app.stats.reference import Reference, SoftReference
 from app.storage import tables
 from app.storage.tables import reference
@@ -34,6 +35,11 @@ from app.storage.tables import reference
 # Where predictions of a version leave a row, whatever became of them. Each has an index that begins
 # with model and version.
 COUNTED = (tables.pane, tables.rollup, tables.contribution, tables.late, tables.detector)
+
+# Where notes stand, beside the diagnosis: an earlier release passes over what it does not know.
+NOTES = "notes"
+# So many earlier references are compared with a new one.
+COMPARED = 3
 
 
 class Kept(StrEnum):
@@ -65,7 +71,10 @@ def packed(stored: StoredReference, rows: LabelledRows | None) -> Packed:
         "counts": stored.statistics.counts.ravel(),
         "soft": _pack_soft(stored.statistics.soft),
         "rows": _pack_rows(rows),
-        "diagnosis": _diagnosis_values(stored.summary.diagnosis),
+        "diagnosis": {
+            **_diagnosis_values(stored.summary.diagnosis),
+            NOTES: list(stored.summary.notes),
+        },
         "fingerprint": fingerprint(stored, rows),
     }
     return Packed(stored.summary.version, stored.summary.created_at, values)
@@ -177,6 +186,18 @@ def page(
     return [_summary(row) for row in conn.execute(query)]
 
 
+def mixes(conn: Connection, model: Model, but: str) -> list[Mixes]:
+    """True and predicted labels of the newest references other than that of one version."""
+    query = (
+        select(reference.c.counts)
+        .where(reference.c.model_id == model.id, reference.c.version != but)
+        .order_by(reference.c.created_at.desc())
+        .limit(COMPARED)
+    )
+    matrices = (counts.reshape(model.k, model.k) for counts in conn.execute(query).scalars())
+    return [Mixes(matrix.sum(axis=1), matrix.sum(axis=0)) for matrix in matrices]
+
+
 def labelled_rows(conn: Connection, model: Model, version: str) -> LabelledRows | None:
     """The softmax rows that the reference came from, where there were any."""
     packed = conn.execute(select(reference.c.rows).where(_is(model, version))).scalar_one_or_none()
@@ -212,7 +233,13 @@ _SUMMARY = [
 
 def _summary(row: Row[Any]) -> ReferenceSummary:
     return ReferenceSummary(
-        row.version, row.kind, _diagnosis(row.diagnosis), row.created_at, row.activated_at
+        row.version,
+        row.kind,
+        _diagnosis(row.diagnosis),
+        row.created_at,
+        row.activated_at,
+        # Rows that an earlier release wrote have none.
+        tuple(row.diagnosis.get(NOTES, ())),
     )
 
 

@@ -385,6 +385,62 @@ def test_the_same_labels_with_other_probabilities_are_other_content(fraud: TestC
     assert answer.status_code == 409
 
 
+# The wrong way round.
+
+# 5 % are predicted to be frauds, of which 1 % is.
+BIASED = np.array([[9312, 10, 20], [291, 85, 20], [97, 5, 160]])
+TRANSPOSED = {"confusion": BIASED.T.tolist()}
+
+
+def test_a_matrix_that_stands_the_wrong_way_round_is_suspected(fraud: TestClient) -> None:
+    first = put(fraud, {"confusion": BIASED.tolist()}, "v1")
+
+    found = put(fraud, {"confusion": (BIASED.T // 2).tolist()}, "v2")
+
+    assert (first["notes"], first["warnings"]) == (["ok"], [])
+    assert (found["status"], found["notes"]) == ("ok", ["ok", "transposed_suspected"])
+    assert "actual-rows" in found["warnings"][0]
+    assert fraud.get(f"{URL}/v2").json() == found
+    assert fraud.get(URL).json()["items"][0]["notes"] == found["notes"]
+    assert "seem to be exchanged" in fraud.get("/models/fraud/references/v2").text
+    assert "seem to be exchanged" not in fraud.get("/models/fraud/references/v1").text
+
+
+def test_turned_as_its_orientation_says_it_is_not_suspected(fraud: TestClient) -> None:
+    put(fraud, {"confusion": BIASED.tolist()}, "v1")
+    put(fraud, TRANSPOSED, "v2")
+
+    found = put(fraud, {**TRANSPOSED, "orientation": "actual-rows"}, "v2")
+
+    assert (found["notes"], found["warnings"]) == (["ok"], [])
+
+
+def test_the_first_reference_is_compared_with_nothing(fraud: TestClient) -> None:
+    assert put(fraud, TRANSPOSED)["notes"] == ["ok"]
+    # Nor with itself, when it is replaced.
+    assert put(fraud, {"confusion": BIASED.tolist()})["notes"] == ["ok"]
+
+
+def test_labelled_predictions_are_not_suspected(fraud: TestClient) -> None:
+    put(fraud, {"confusion": BIASED.tolist()}, "v1")
+    predicted, actual = np.divmod(np.repeat(np.arange(9), BIASED.T.ravel()), 3)
+
+    found = put(fraud, {"predicted": predicted.tolist(), "actual": actual.tolist()}, "v2")
+
+    assert found["notes"] == ["ok"]
+
+
+def test_predictions_show_that_an_earlier_one_stood_the_wrong_way_round(fraud: TestClient) -> None:
+    put(fraud, TRANSPOSED, "v1")
+    suspected = put(fraud, {"confusion": BIASED.tolist()}, "v2")["notes"]
+    predicted = np.repeat(np.arange(3), BIASED.sum(axis=1)).tolist()
+    fraud.post(f"{MODEL}/predictions", json={"predicted": predicted}).raise_for_status()
+
+    found = put(fraud, {"confusion": (2 * BIASED).tolist()}, "v3")["notes"]
+
+    assert (suspected, found) == (["ok", "transposed_suspected"], ["ok"])
+
+
 # Deleting.
 
 
