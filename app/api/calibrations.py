@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
 
+import numpy as np
+
 from app.domain.model import Model
+from app.domain.reference import LabelledRows
 from app.stats import calibration
 from app.stats.calibration import Calibration
 from app.storage import references
@@ -40,4 +43,8 @@ class Calibrations:
     def _fitted(self, model: Model, version: str) -> Calibration | None:
         with self._database.begin() as conn:
             sample = references.labelled_rows(conn, model, version)
-        return None if sample is None else calibration.fit(sample.rows, sample.actual)
+        return None if sample is None else _fit(sample)
+
+
+def _fit(sample: LabelledRows) -> Calibration:
+    return calibration.fit(sample.rows.astype(np.float64), sample.actual)

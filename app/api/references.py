@@ -1,15 +1,16 @@
 """References: put them once, compare them, choose the active one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 from msgspec import UNSET
 
 from app.api import bodies, paging
+from app.api.bodies import Received
 from app.api.deps import Admin, Conn, Now, Reader, services
 from app.api.models import ModelName
 from app.api.openapi import body_of
@@ -19,8 +20,10 @@ from app.domain import reference as domain
 from app.domain.model import Model
 from app.domain.reference import ReferenceSummary
 from app.errors import Conflict, wrong_parameter
-from app.ingest import labelled
-from app.ingest.labelled import Activate, ReferenceBody
+from app.ingest import formats, labelled
+from app.ingest.columns import Columns
+from app.ingest.formats import Parts
+from app.ingest.labelled import Activate, ReferenceBody, Table
 from app.ingest.reduce import Watched
 from app.stats.moments import Counts
 from app.stats.orientation import Mixes, transposed_suspected
@@ -30,6 +33,8 @@ from app.storage.references import Kept
 
 router = APIRouter(prefix="/v1/models/{model}/references", tags=["references"])
 
+# Tables are read one after the other: a large one takes hundreds of megabytes until it is stored.
+TABLES = CapacityLimiter(1)
 # The predictions that a new confusion matrix is compared with: of the last day, in as many rows of
 # panes as are read in a moment.
 RECENT = timedelta(days=1)
@@ -47,7 +52,7 @@ Version = Annotated[Slug, Path(description="version of the model, a URL-safe slu
     "/{version}",
     dependencies=[Admin],
     responses={201: {"model": ReferenceView}},
-    openapi_extra=body_of({"application/json": labelled.ReferenceBody}),
+    openapi_extra=body_of({formats.JSON: ReferenceBody} | formats.TABLES),
 )
 async def put_reference(
     model: ModelName,
@@ -61,12 +66,7 @@ async def put_reference(
 
     It can be replaced until the first prediction of the version is counted.
     """
-    own = services(request)
-    bodies.refuse_all_but_json(request)
-    content = await bodies.read(request, own.settings.max_body_bytes)
-    # Singular values of a thousand labels take a while; the event loop has other callers.
-    new = New(model, version, activate, now)
-    view, created = await to_thread.run_sync(_put, own.database, new, content)
+    view, created = await _stored(request, New(model, version, activate, now))
     response.status_code = 201 if created else 200
     return view
 
@@ -122,12 +122,13 @@ class New:
     activate: Literal["true", "false", "force"] | None
     now: datetime
 
-    def chosen(self, body: ReferenceBody) -> Activate:
+    def chosen(self, body: ReferenceBody | Table) -> Activate:
         """Whether to activate it, by the query, the body, or the default."""
+        said = UNSET if isinstance(body, Table) else body.activate
         if self.activate is None:
-            return True if body.activate is UNSET else body.activate
+            return True if said is UNSET else said
         asked: Activate = "force" if self.activate == "force" else self.activate == "true"
-        if body.activate not in (UNSET, asked):
+        if said not in (UNSET, asked):
             raise wrong_parameter("activate", "is not the `activate` of the body; give one of them")
         return asked
 
@@ -140,12 +141,34 @@ class Known:
     traffic: Mixes | None
 
 
-def _put(database: Database, new: New, content: bytes) -> tuple[ReferenceView, bool]:
-    body = labelled.parse(content)
+async def _stored(request: Request, new: New) -> tuple[ReferenceView, bool]:
+    """Read the body of a request by its content type, and store what it says."""
+    own = services(request)
+    media = formats.media_type(request.headers.get("content-type"))
+    read_parts = formats.parts_of(media, formats.LABELLED, [formats.JSON, *formats.TABLES])
+    # Singular values of a thousand labels take a while; the event loop has other callers.
+    if read_parts is None:
+        content = await bodies.read(request, own.settings.max_body_bytes)
+        body = await to_thread.run_sync(labelled.parse, content)
+        return await to_thread.run_sync(_put, own.database, new, body)
+    async with bodies.received(request, own.settings.max_stream_bytes) as received:
+        table = _table(received, read_parts, own.settings.max_stream_rows)
+        return await to_thread.run_sync(_put, own.database, new, table, limiter=TABLES)
+
+
+def _table(received: Received, read_parts: Parts, most_rows: int) -> Table:
+    def parts(labels: tuple[str, ...]) -> Iterator[Columns]:
+        return read_parts(received.open(), labels, skip=False, most_rows=most_rows)
+
+    return Table(parts)
+
+
+def _put(database: Database, new: New, body: ReferenceBody | Table) -> tuple[ReferenceView, bool]:
     activate = new.chosen(body)
     with database.begin() as conn:
         model = models.get(conn, new.model)
-        known = _known(conn, model, new) if body.confusion is not None else None
+        is_matrix = isinstance(body, ReferenceBody) and body.confusion is not None
+        known = _known(conn, model, new) if is_matrix else None
     # Outside of any transaction: nobody should wait for our arithmetic.
     statistics, rows = labelled.statistics(body, Watched.of(model), new.now)
     stored = domain.diagnosed(new.version, statistics, new.now, _notes(statistics.counts, known))

@@ -4,10 +4,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.stats import diagnosis
 from app.stats.diagnosis import ABSENT_BELOW, Diagnosis
-from app.stats.moments import Counts, Floats
+from app.stats.moments import Counts
 from app.stats.reference import Reference
+
+Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +20,11 @@ class LabelledRows:
     """The softmax rows a reference came from.
 
     Sums are enough for everything but calibration (BCTS), with it maximum likelihood and the sharp
-    estimate, and the kernel test. For those the rows are kept, in single precision.
+    estimate, and the kernel test. For those the rows are kept, in single precision, unless there
+    are very many.
     """
 
-    rows: Floats
+    rows: Singles
     actual: Counts
     predicted: Counts
 

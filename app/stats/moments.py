@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.stats.ranking import Ranks, ranks
+from app.stats.ranking import Ranks, Rows, ranks
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -108,9 +108,7 @@ def argmax(rows: Floats) -> Counts:
     return ranks(rows).first
 
 
-def sums(
-    k: int, predicted: Counts, rows: Floats | None = None, ranked: Ranks | None = None
-) -> Sums:
+def sums(k: int, predicted: Counts, rows: Rows | None = None, ranked: Ranks | None = None) -> Sums:
     """The sums of one set of predictions over `k` labels.
 
     `ranked` are the ranks of the rows, where somebody has found them already.
@@ -127,7 +125,7 @@ def sums(
 def sums_by_group(
     k: int,
     predicted: Counts,
-    rows: Floats | None,
+    rows: Rows | None,
     group: Counts,
     groups: int,
     ranked: Ranks | None = None,
@@ -241,12 +239,12 @@ def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
     return first, second, confidence
 
 
-def _soft_sums(k: int, predicted: Counts, rows: Floats, ranked: Ranks) -> SoftSums:
+def _soft_sums(k: int, predicted: Counts, rows: Rows, ranked: Ranks) -> SoftSums:
     if not len(rows):
         return _no_soft_sums(k)
     # By column, whoever calls: it is quicker, and the last digit depends on the order of adding up.
-    columns = np.ascontiguousarray(rows.T)
-    score = ranked.score
+    columns = np.ascontiguousarray(rows.T, dtype=np.float64)
+    score = np.asarray(ranked.score, dtype=np.float64)
     cells, codes, code_counts = _tally(k, ranked)
     return SoftSums(
         prob=columns.sum(axis=1),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from app.stats import moments
 from app.stats.moments import Counts, Floats
+from app.stats.ranking import Ranks, Rows
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -136,13 +137,22 @@ def from_confusion(counts: Counts) -> Reference:
     return Reference(counts)
 
 
-def from_sample(k: int, predicted: Counts, actual: Counts, rows: Floats | None = None) -> Reference:
+def from_sample(
+    k: int,
+    predicted: Counts,
+    actual: Counts,
+    rows: Rows | None = None,
+    ranked: Ranks | None = None,
+) -> Reference:
     """A reference from labelled predictions, with softmax rows where there are any.
+
+    `ranked` are the ranks of the rows. Where the rows are in single precision they must be those of
+    the rows before: 0.9 is less than the edge of a confidence bin at 0.9 once it is rounded.
 
     >>> from_sample(2, np.array([0, 1, 1]), np.array([0, 0, 1])).counts.tolist()
     [[1, 0], [1, 1]]
     """
-    by_label = moments.sums_by_group(k, predicted, rows, actual, k)
+    by_label = moments.sums_by_group(k, predicted, rows, actual, k, ranked)
     counts = np.stack([part.counts for part in by_label], axis=1)
     soft = [part.soft for part in by_label if part.soft is not None]
     return Reference(counts, _soft_reference(soft) if soft else None)

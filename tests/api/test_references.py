@@ -17,8 +17,9 @@ from app.domain.model import Model
 from app.domain.reference import diagnosed
 from app.stats import moments
 from app.stats import reference as statistics
+from app.stats.ranking import ranks
 from app.stats.reference import Reference, SoftReference
-from app.storage import models, references
+from app.storage import models, panes, references
 from app.storage.db import Database
 from tests.factories import CONFUSION, LABELS, NOW, VERSION, settings
 
@@ -185,9 +186,34 @@ def test_a_soft_reference_is_read_back_exactly(fraud: TestClient, database: Data
         stored = references.get(conn, models.get(conn, "fraud"), VERSION)
 
     rows, good = moments.normalised(np.array(sample["probabilities"]))
-    actual = np.array(sample["actual"])
+    found = ranks(rows)
     assert good.all()
-    assert same(stored.statistics, statistics.from_sample(3, moments.argmax(rows), actual, rows))
+    assert same(
+        stored.statistics,
+        statistics.from_sample(
+            3, found.first, np.array(sample["actual"]), rows.astype(np.float32), found
+        ),
+    )
+
+
+def test_rounding_to_single_precision_moves_no_row_to_another_cell(
+    fraud: TestClient, database: Database
+) -> None:
+    """In single precision, 0.9 is less than 0.9, where a confidence bin begins."""
+    rows = [[0.9, 0.1, 0.0], [0.05, 0.95, 0.0], [0.3, 0.0, 0.7]] * 10
+    put(fraud, {"probabilities": rows, "actual": [0, 1, 2] * 10})
+    fraud.post(f"{MODEL}/predictions", json={"probabilities": rows}).raise_for_status()
+
+    with database.begin() as conn:
+        model = models.get(conn, "fraud")
+        soft = references.get(conn, model, VERSION).statistics.soft
+        (pane,) = panes.between(conn, model.id, NOW.replace(year=2000), NOW.replace(year=2100))
+
+    window = pane.sums["soft"].soft
+    assert soft is not None
+    assert window is not None
+    assert soft.cells.sum(axis=1).tolist() == window.cells.tolist()
+    assert soft.codes.tolist() == window.codes.tolist()
 
 
 def test_a_hard_reference_is_read_back_exactly(fraud: TestClient, database: Database) -> None:
