@@ -133,7 +133,7 @@ def _panes(kind: Kind, panes: int, now: datetime) -> bytes:
     """As `GET …/panes` shows them."""
     rows = formats.rows(PANE_SIZE)
     sums = moments.sums(len(LABELS), moments.argmax(rows), rows if kind == "soft" else None)
-    model = Model(1, MODEL, ModelSettings(tuple(LABELS)), 1, frozenset({"v1"}), "v1")
+    model = Model(1, MODEL, ModelSettings(tuple(LABELS)), 1, {"v1": now}, "v1")
     first = _minute(now) - panes * MINUTE
     views = (
         PaneView.of(Pane(first + number * MINUTE, "v1", {kind: sums}), model)

@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.types import ASGIApp, Message
@@ -62,7 +63,7 @@ def main() -> None:
 def _app(settings: Settings) -> ASGIApp:
     app = create_app(settings, Database("postgresql+psycopg://nobody@127.0.0.1:9/none"))
     own = replace(app.state.services, recorder=Nodding())
-    model = Model(1, MODEL, ModelSettings(tuple(LABELS)), 1, frozenset({"v1"}), "v1")
+    model = Model(1, MODEL, ModelSettings(tuple(LABELS)), 1, {"v1": datetime.now(UTC)}, "v1")
     own.directory._watched[MODEL] = Watched.of(model)
     app.state.services = own
     return server._watched(app, settings)

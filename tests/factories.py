@@ -23,7 +23,7 @@ def model(**changes: Any) -> Model:
     return Model(
         **{"id": 1, "name": "fraud", "revision": 1, **own},
         settings=settings(**changes),
-        versions=frozenset({VERSION}),
+        versions={VERSION: NOW},
         active_version=VERSION,
     )
 

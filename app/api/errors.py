@@ -66,8 +66,8 @@ PROBLEMS: dict[type[AppError], Problem] = {
         "conflict",
         "This would contradict what is there",
         HTTPStatus.CONFLICT,
-        "References never change, and neither do the labels and the pane of a model that has "
-        "references. Use a new version, or a new model.",
+        "A reference stays as it is once predictions were counted under it, and so do the labels "
+        "and the pane of a model that has references. Use a new version, or a new model.",
     ),
     Outdated: Problem(
         "outdated",

@@ -9,6 +9,7 @@ from app.api.schemas import Kind, Moment, known
 from app.domain.model import Model
 from app.domain.reference import ReferenceSummary
 from app.stats.diagnosis import Before, Diagnosis
+from app.web import reference as web
 
 
 class BeforeView(BaseModel):
@@ -24,8 +25,9 @@ class ReferenceSummaryView(BaseModel):
     `conditional_sigma_min` does not depend on how common the labels are. `not_identified` are
     labels whose share no window can tell, `weakly_identified` those whose interval stays wide;
     `groups` are sets of such labels whose share together is known. `notes` has the words of the
-    statistics; `status` is the gravest of them. `before` is set where an earlier release had merged
-    labels.
+    statistics, and `transposed_suspected` if rows and columns of the confusion matrix seem to be
+    exchanged; `warnings` says in sentences what to check. `status` is the gravest word about what
+    can be estimated. `before` is set where an earlier release had merged labels.
     """
 
     version: str
@@ -34,6 +36,7 @@ class ReferenceSummaryView(BaseModel):
     kind: Kind
     status: str
     notes: list[str]
+    warnings: list[str]
     sigma_min: float
     sigma_min_error: float
     condition_number: float | None
@@ -89,7 +92,8 @@ def _summary(summary: ReferenceSummary, model: Model) -> dict[str, Any]:
         "n": found.n,
         "kind": summary.kind,
         "status": _status(found),
-        "notes": list(found.status),
+        "notes": [*found.status, *summary.notes],
+        "warnings": web.doubts(summary.notes),
         "sigma_min": spectrum.sigma_min,
         "sigma_min_error": spectrum.sigma_min_error,
         "condition_number": known(spectrum.condition_number),

@@ -1,6 +1,7 @@
 """A monitored model: its labels, how its predictions are cut into windows, what to watch for."""
 
 import re
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -60,13 +61,16 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`revision` grows with every change, of settings and of the active version alike."""
+    """`revision` grows with every change, of settings and of the active version alike.
+
+    `versions` says when the reference of each version came in.
+    """
 
     id: int
     name: str
     settings: ModelSettings
     revision: int
-    versions: frozenset[str] = frozenset()
+    versions: Mapping[str, datetime] = field(default_factory=dict)
     active_version: str | None = None
     updated_at: datetime | None = None
 
@@ -77,6 +81,10 @@ class Model:
     @property
     def k(self) -> int:
         return len(self.settings.labels)
+
+    def reference_key(self, version: str) -> Hashable:
+        """Names the reference of a version in a cache: one that replaces it came in later."""
+        return self.id, version, self.versions.get(version)
 
     @property
     def etag(self) -> str:

@@ -5,6 +5,7 @@ of it becomes true together or not at all. So a worker that dies half-way has do
 it took is there for the next.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from app.domain import alarm as alarms_domain
 from app.domain import evaluation as evaluations_domain
 from app.domain import watch as watching
 from app.domain import window as windows
-from app.domain.alarm import NO_SIGN, AlarmKind, Sign
+from app.domain.alarm import BLIND, NO_SIGN, AlarmKind, Sign
 from app.domain.evaluation import Evaluation, Evidence
 from app.domain.model import Model
 from app.domain.times import of_mark
@@ -63,6 +64,7 @@ MOST_DETECTORS = 5_000_000
 
 OVER = Sign(seen=False, over=True, reason="the old mix is back")
 RETIRED = Sign(seen=False, over=True, reason="the version is not in use any more")
+DELETED = Sign(seen=False, over=True, reason="the reference of the version was deleted")
 CONFIDENT_AGAIN = Sign(seen=False, over=True, reason="the model's confidence is as it was")
 
 
@@ -73,7 +75,7 @@ class Worker:
     database: Database
     public_url: str
     evaluator: Evaluator = field(default_factory=Evaluator)
-    _detectors: Remembered[tuple[int, str, float], Detectors] = field(
+    _detectors: Remembered[Hashable, Detectors] = field(
         default_factory=lambda: Remembered(MOST_DETECTORS, lambda own: own.size), init=False
     )
     _known_partitions: set[Partition] = field(default_factory=set, init=False)
@@ -304,6 +306,7 @@ class Worker:
         """The alarms about predictions that do not come; returns when they need another look."""
         version = step.model.active_version
         if version is None:
+            self._resolve_blind_alarms(step)
             return None
         policy = step.model.settings.alarm
         arrived = {own: one.arrived_at for own, one in step.seen.items()}
@@ -326,12 +329,18 @@ class Worker:
             step.alarms.step(AlarmKind.NO_DATA, own, sign, step.now, _none)
         return min(filter(None, (first, second)), default=None)
 
+    def _resolve_blind_alarms(self, step: Step) -> None:
+        """Without an active version, no predictions are waited for."""
+        for version, kind in list(step.alarms.open):
+            if kind in BLIND:
+                step.alarms.step(kind, version, DELETED, step.now, _none)
+
     def _own_detectors(self, conn: Connection, model: Model, version: str, arl: float) -> Detectors:
         def prepare() -> Detectors:
             prepared = self.evaluator.prepared(conn, model, version)
             return watching.detectors(prepared.reference, arl, prepared.basis.check)
 
-        return self._detectors.get((model.id, version, arl), prepare)
+        return self._detectors.get((model.reference_key(version), arl), prepare)
 
     def _ensure_partitions(
         self, conn: Connection, model: Model, keep: Keep, now: datetime

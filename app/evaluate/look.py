@@ -1,6 +1,6 @@
 """Look at a window of a version's panes: add them up, analyse, judge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import compress
@@ -145,9 +145,9 @@ class Prepared:
 
 @dataclass(slots=True)
 class Evaluator:
-    """Looks at spans of panes; remembers what it prepared of references, which never change."""
+    """Looks at spans of panes; remembers what it prepared of references."""
 
-    _prepared: Remembered[tuple[int, str], Prepared] = field(
+    _prepared: Remembered[Hashable, Prepared] = field(
         default_factory=lambda: Remembered(MOST_PREPARED, lambda one: one.size), init=False
     )
 
@@ -243,7 +243,7 @@ class Evaluator:
             stored = references.get(conn, model, version)
             return Prepared(stored.statistics, analysis.basis(stored.statistics))
 
-        return self._prepared.get((model.id, version), prepare)
+        return self._prepared.get(model.reference_key(version), prepare)
 
 
 def subject(

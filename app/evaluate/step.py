@@ -87,7 +87,7 @@ class Step:
             for version, own in self.seen.items()
             if own.newest + reach >= self.now or self._has_open_worry(version)
         }
-        # Where there is a watch or an arrival there is a reference: it is never forgotten alone.
+        # Where there is a watch or an arrival there is a reference: it can only be deleted before.
         return sorted(moving | set(self.taken) | self.outdated)
 
     def is_blind(self, version: str) -> bool:

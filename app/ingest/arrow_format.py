@@ -43,10 +43,17 @@ READ_BYTES = 1024 * 1024
 THRIFT_BYTES, THRIFT_ITEMS = 1_000_000, 100_000
 
 COLUMNS = ("predicted", "probabilities", "timestamp", "id")
+# Those of a reference, which needs the last.
+LABELLED = ("predicted", "probabilities", "actual")
 
 
 def stream_parts(
-    source: IO[bytes], labels: tuple[str, ...] = (), *, skip: bool, most_rows: int
+    source: IO[bytes],
+    labels: tuple[str, ...] = (),
+    *,
+    skip: bool,
+    most_rows: int,
+    columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[Columns]:
     """The columns of an Arrow IPC stream."""
     del skip  # what is wrong with a cell is found where all formats are looked at
@@ -54,22 +61,28 @@ def stream_parts(
         _refuse_compressed(body)
         body.seek(0)
         with pa.ipc.open_stream(_opened(body)) as reader:
-            _refuse_schema(reader.schema)
+            _refuse_schema(reader.schema, columns)
             yield from _parts(reader, labels, most_rows)
 
 
 def parquet_parts(
-    source: IO[bytes], labels: tuple[str, ...] = (), *, skip: bool, most_rows: int
+    source: IO[bytes],
+    labels: tuple[str, ...] = (),
+    *,
+    skip: bool,
+    most_rows: int,
+    columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[Columns]:
     """The columns of a Parquet file, which can only be read when all of it is there."""
     del skip
     with _seekable(source) as body, _refusing("Parquet file"):
         file = _parquet(body)
         refuse_too_many(file.metadata.num_rows, most_rows)
-        _refuse_schema(file.schema_arrow)
-        if "predicted" in file.schema_arrow.names:
-            # Once more, now that we know of a column that is quicker to read by its dictionary.
-            file = _parquet(body, metadata=file.metadata, read_dictionary=["predicted"])
+        _refuse_schema(file.schema_arrow, columns)
+        names = [name for name in file.schema_arrow.names if name in ("predicted", "actual")]
+        if names:
+            # Once more, now that we know of columns that are quicker to read by their dictionaries.
+            file = _parquet(body, metadata=file.metadata, read_dictionary=names)
         batches = file.iter_batches(_slice_rows(file.schema_arrow, labels), use_threads=False)
         yield from _parts(batches, labels, most_rows)
 
@@ -153,11 +166,11 @@ def _refuse_compressed(body: IO[bytes]) -> None:
             )
 
 
-def _refuse_schema(schema: Any) -> None:
+def _refuse_schema(schema: Any, columns: tuple[str, ...]) -> None:
     """Refuse what no record of the table could mend."""
     for name in schema.names:
-        if name not in COLUMNS:
-            known = ", ".join(COLUMNS)
+        if name not in columns:
+            known = ", ".join(columns)
             raise InvalidInput(f"unknown column {name!r}; known are: {known}", f"#/{escaped(name)}")
         if schema.names.count(name) > 1:
             raise InvalidInput(f"the column {name!r} is there twice", f"#/{name}")
@@ -165,7 +178,9 @@ def _refuse_schema(schema: Any) -> None:
         if not _TYPES[name](kind):
             raise InvalidInput(f"is of type {kind}, but {_WANTED[name]}", f"#/{name}")
     if "predicted" not in schema.names and "probabilities" not in schema.names:
-        raise InvalidInput("a batch needs a column `predicted` or `probabilities`", "#")
+        raise InvalidInput("a table needs a column `predicted` or `probabilities`", "#")
+    if "actual" in columns and "actual" not in schema.names:
+        raise InvalidInput("the table of a reference needs a column `actual`", "#")
 
 
 def _is_text(kind: Any) -> bool:
@@ -197,9 +212,12 @@ _TYPES = {
     "probabilities": _is_row,
     "timestamp": _is_moment,
     "id": _is_text,
+    "actual": _is_label,
 }
+_LABELS = "must hold labels by name or position: strings, integers, or a dictionary of them"
 _WANTED = {
-    "predicted": "must hold labels by name or position: strings, integers, or a dictionary of them",
+    "predicted": _LABELS,
+    "actual": _LABELS,
     "probabilities": "must hold lists of floating-point numbers",
     "timestamp": "must hold timestamps with a time zone",
     "id": "must hold strings",
@@ -266,6 +284,7 @@ def _columns(batch: Any, k: int, before: int) -> Columns:
         ids=None if ids is None else Texts(ids),
         flaws={} if ids is None else _flaws_of_ids(ids, before),
         pointer=after(column_pointer, before),
+        actual=_labels(given["actual"], k) if "actual" in given else None,
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from app.errors import Flaw, TooLarge, Unavailable
 
-Field = Literal["predicted", "probabilities", "timestamp", "id"]
+Field = Literal["predicted", "probabilities", "timestamp", "id", "actual"]
 
 # Stands in a column of times for "none given": the moment of arrival counts.
 NO_TIME = np.iinfo(np.int64).min
@@ -80,7 +80,8 @@ class Columns(Struct, frozen=True, eq=False):
     """`size` records; a column that was not given is None, and so is a cell that a record lacks.
 
     `times` are microseconds since the epoch, one for all records or one each. `flaws` are records
-    that the format's parser had to give up, by position.
+    that the format's parser had to give up, by position. `actual` are true labels, which only the
+    records of a reference have.
     """
 
     size: int
@@ -92,6 +93,7 @@ class Columns(Struct, frozen=True, eq=False):
     key: str | None = None
     flaws: Mapping[int, Flaw] = MappingProxyType({})
     pointer: Callable[[Field | None, int], str] = column_pointer
+    actual: Sequence[str | int | None] | Coded | None = None
 
 
 def refuse_too_many(rows: int, most_rows: int) -> None:

@@ -4,7 +4,8 @@ A batch of JSON is parsed whole. The others are read a part at a time, and may b
 memory that we want to spend on them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import IO, Any, Protocol
 
 from app.errors import UnsupportedMedia
@@ -32,6 +33,14 @@ IN_PARTS: dict[str, Parts] = {NDJSON: ndjson_format.parts}
 if arrow_format is not None:
     IN_PARTS |= {ARROW: arrow_format.stream_parts, PARQUET: arrow_format.parquet_parts}
 
+# A reference as a table of labelled predictions.
+LABELLED: dict[str, Parts] = {}
+if arrow_format is not None:
+    LABELLED = {
+        ARROW: partial(arrow_format.stream_parts, columns=arrow_format.LABELLED),
+        PARQUET: partial(arrow_format.parquet_parts, columns=arrow_format.LABELLED),
+    }
+
 # What is read at once, without a thread: larger bodies take more than two milliseconds, which other
 # callers should not wait for. A thread of its own takes twice the time of the processor, because
 # NumPy gives the interpreter away for each small step and has to wait until it gets it back.
@@ -44,6 +53,7 @@ SCHEMAS: dict[str, Any] = {
     ARROW: _FILE,
     PARQUET: _FILE,
 }
+TABLES: dict[str, Any] = {ARROW: _FILE, PARQUET: _FILE}
 
 
 def media_type(content_type: str | None) -> str:
@@ -57,11 +67,16 @@ def media_type(content_type: str | None) -> str:
 
 def is_in_parts(media: str) -> bool:
     """Whether bodies of a media type are read in parts; raises for one that nobody reads."""
-    if media in IN_PARTS:
-        return True
+    return parts_of(media, IN_PARTS, SCHEMAS) is not None
+
+
+def parts_of(media: str, readers: Mapping[str, Parts], known: Collection[str]) -> Parts | None:
+    """What reads a body in parts, None for JSON; raises for a media type that nobody reads."""
+    if media in readers:
+        return readers[media]
     if media == JSON:
-        return False
-    if media in SCHEMAS:
+        return None
+    if media in known:
         raise UnsupportedMedia(f"content type {media!r} needs the extra `formats` on the server")
-    known = ", ".join(SCHEMAS)
-    raise UnsupportedMedia(f"content type {media!r} is not known; use one of: {known}")
+    names = ", ".join(known)
+    raise UnsupportedMedia(f"content type {media!r} is not known; use one of: {names}")

@@ -1,19 +1,19 @@
 """Turn the body of a reference into its statistics: a confusion matrix, or labelled predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import repeat
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from app.domain.reference import LabelledRows
-from app.errors import Flaw, InvalidInput
-from app.ingest import json_format
+from app.errors import InvalidInput
+from app.ingest import json_format, sample
 from app.ingest.columns import Columns
-from app.ingest.reduce import SHOWN_FLAWS, Watched, flaws_of, records_of
+from app.ingest.reduce import Watched
 from app.stats import reference as references
 from app.stats.moments import Counts
 from app.stats.reference import Reference
@@ -23,12 +23,24 @@ MOST_RECORDS = 2**53
 Count = Annotated[int, Meta(ge=0, le=MOST_RECORDS)]
 
 
+# Whether a reference becomes the active one: by `force` even if nothing can be estimated from it.
+Activate = bool | Literal["force"]
+
+
 class ReferenceBody(Struct, forbid_unknown_fields=True):
     confusion: list[list[Count]] | None = None
+    orientation: Literal["predicted-rows", "actual-rows"] | UnsetType = UNSET
     predicted: list[str | int] | None = None
     probabilities: list[list[float]] | None = None
     actual: list[str | int] | None = None
-    activate: bool = True
+    activate: Activate | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Labelled predictions as a table, which is read in parts once the labels are known."""
+
+    parts: Callable[[tuple[str, ...]], Iterator[Columns]]
 
 
 _decoder = msgspec.json.Decoder(ReferenceBody)
@@ -42,16 +54,23 @@ def parse(content: bytes) -> ReferenceBody:
 
 
 def statistics(
-    body: ReferenceBody, watched: Watched, now: datetime
+    body: ReferenceBody | Table, watched: Watched, now: datetime
 ) -> tuple[Reference, LabelledRows | None]:
     """What the body says, and the softmax rows it came from, if any."""
+    if isinstance(body, Table):
+        return sample.read(body.parts(watched.model.labels), watched, now)
     if body.confusion is not None:
         _refuse_sample_beside_confusion(body)
-        return references.from_confusion(_confusion(body.confusion, watched.model.k)), None
+        counts = _confusion(body.confusion, watched.model.k)
+        return references.from_confusion(_predicted_rows(counts, body.orientation)), None
+    if body.orientation is not UNSET:
+        raise InvalidInput("says how to read `confusion`, which is not given", "#/orientation")
     if body.actual is None:
         missing = "a reference needs `confusion`, or `actual` with `predicted` or `probabilities`"
         raise InvalidInput(missing, "#")
-    return _sample(body, body.actual, watched, now)
+    size = _common_length(body, body.actual)
+    columns = Columns(size, body.predicted, body.probabilities, actual=body.actual)
+    return sample.read([columns], watched, now)
 
 
 def _refuse_sample_beside_confusion(body: ReferenceBody) -> None:
@@ -74,21 +93,9 @@ def _confusion(rows: Sequence[Sequence[int]], k: int) -> Counts:
     return np.array(rows, dtype=np.int64)
 
 
-def _sample(
-    body: ReferenceBody, actual: Sequence[str | int], watched: Watched, now: datetime
-) -> tuple[Reference, LabelledRows | None]:
-    columns = Columns(_common_length(body, actual), body.predicted, body.probabilities)
-    records, good = records_of(columns, watched, now)
-    flaws = [] if good.all() else flaws_of(columns, watched, now, good)
-    truth = _truth(actual, watched.index)
-    unknown = np.flatnonzero(truth < 0)[:SHOWN_FLAWS].tolist()
-    flaws += [_unknown(actual[record], record, watched) for record in unknown]
-    if flaws:
-        raise InvalidInput(f"{flaws[0].pointer}: {flaws[0].detail}", flaws=flaws[:SHOWN_FLAWS])
-    found = references.from_sample(watched.model.k, records.predicted, truth, records.rows)
-    if records.rows is None:
-        return found, None
-    return found, LabelledRows(records.rows, truth, records.predicted)
+def _predicted_rows(counts: Counts, orientation: str | UnsetType) -> Counts:
+    """The matrix as the paper writes it; scikit-learn writes true labels as rows."""
+    return np.ascontiguousarray(counts.T) if orientation == "actual-rows" else counts
 
 
 def _common_length(body: ReferenceBody, actual: Sequence[str | int]) -> int:
@@ -102,11 +109,3 @@ def _common_length(body: ReferenceBody, actual: Sequence[str | int]) -> int:
             detail = f"`{name}` has {len(column)} entries, but `actual` has {len(actual)}"
             raise InvalidInput(detail, f"#/{name}")
     return len(actual)
-
-
-def _truth(actual: Sequence[str | int], index: Mapping[str | int | None, int]) -> Counts:
-    return np.fromiter(map(index.get, actual, repeat(-1)), np.int64, len(actual))
-
-
-def _unknown(label: str | int, record: int, watched: Watched) -> Flaw:
-    return Flaw(f"model {watched.model.name!r} has no label {label!r}", f"#/actual/{record}")

@@ -229,11 +229,11 @@ def _predicted(columns: Columns, watched: Watched, first: Counts | None, has_row
     by_row = np.full(columns.size, -1) if first is None else np.where(has_row, first, -1)
     if columns.predicted is None:
         return by_row
-    found, is_named = _named(columns.predicted, watched)
+    found, is_named = named(columns.predicted, watched)
     return np.where(is_named, found, by_row)
 
 
-def _named(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> tuple[Counts, Bools]:
+def named(predicted: Sequence[str | int | None] | Coded, watched: Watched) -> tuple[Counts, Bools]:
     """The position of each label that is named, -1 for one that nobody knows; and which are."""
     if isinstance(predicted, Coded):
         # The last stands for "none", whose code is -1.
@@ -319,7 +319,7 @@ def _flaw(columns: Columns, watched: Watched, now: datetime, record: int) -> Fla
         detail = "needs `predicted` or `probabilities`"
         return Flaw(detail, columns.pointer(None, record))
     if label is not None and label not in watched.index:
-        return Flaw(_unknown(label, watched.model), columns.pointer("predicted", record))
+        return Flaw(unknown(label, watched.model), columns.pointer("predicted", record))
     wrong = None if row is None else wrong_row(row, watched.model.k)
     if wrong is not None:
         return Flaw(wrong, columns.pointer("probabilities", record))
@@ -328,7 +328,7 @@ def _flaw(columns: Columns, watched: Watched, now: datetime, record: int) -> Fla
     return Flaw(detail, columns.pointer("timestamp", record))
 
 
-def _unknown(label: str | int, model: Model) -> str:
+def unknown(label: str | int, model: Model) -> str:
     if isinstance(label, int):
         return f"there is no label at position {label}: model {model.name!r} has {model.k}"
     return f"model {model.name!r} has no label {label!r}"

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from app.stats.moments import Counts, Floats
+from app.stats.ranking import Rows
 
 # float32 softmax underflows to zero; no classifier is surer than this of a label's absence.
 LEAST_PROBABILITY = 1e-6
@@ -54,7 +55,7 @@ class Calibration:
         return len(self.present)
 
 
-def fit(rows: Floats, actual: Counts, present: Counts) -> Calibration:
+def fit(rows: Rows, actual: Counts, present: Counts) -> Calibration:
     """The calibration that makes the true labels of a reference most likely, within its pull.
 
     It minimises `-sum_i log softmax(z_i)[y_i]` plus `lambda v_l W_lj^2 / 2` off the diagonal (`v_l`
@@ -87,7 +88,7 @@ def fit(rows: Floats, actual: Counts, present: Counts) -> Calibration:
     return Calibration(present, slope, bias, centre)
 
 
-def calibrated(calibration: Calibration, rows: Floats) -> Floats:
+def calibrated(calibration: Calibration, rows: Rows) -> Floats:
     """Every row as probabilities of the model's labels, zero for those not present.
 
     >>> as_they_are = Calibration(np.array([0, 1]), np.eye(2), np.log([1.0, 3.0]), np.zeros(2))
@@ -99,7 +100,7 @@ def calibrated(calibration: Calibration, rows: Floats) -> Floats:
     return believed
 
 
-def of_present(calibration: Calibration, rows: Floats) -> Floats:
+def of_present(calibration: Calibration, rows: Rows) -> Floats:
     """The same of the labels that are present only."""
     x = _logs(rows, calibration.present)
     x -= calibration.centre
@@ -108,7 +109,7 @@ def of_present(calibration: Calibration, rows: Floats) -> Floats:
     return _softmax(z)
 
 
-def _logs(rows: Floats, present: Counts) -> Floats:
+def _logs(rows: Rows, present: Counts) -> Floats:
     chosen = rows if len(present) == rows.shape[1] else rows[:, present]
     # Rows may come in single precision, in which they are stored.
     logs = np.maximum(chosen, LEAST_PROBABILITY, dtype=np.float64)

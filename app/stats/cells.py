@@ -14,6 +14,7 @@ from app.stats import calibration as calibrations
 from app.stats import moments
 from app.stats.calibration import Calibration
 from app.stats.moments import Counts, Floats, Sums
+from app.stats.ranking import Ranks, Rows, ranks
 
 # A code with fewer labelled records than this shares a cell with the other rare codes of its
 # argmax. Smaller cells know nothing of their own, larger ones mix what differs.
@@ -80,8 +81,10 @@ def of_confusion(counts: Counts, present: Counts) -> CellTable:
     return CellTable(len(counts), present, first, of_present[first], rest)
 
 
-def of_rows(rows: Floats, actual: Counts, present: Counts) -> CellTable:
+def of_rows(rows: Rows, actual: Counts, present: Counts, ranked: Ranks | None = None) -> CellTable:
     """The table of labelled softmax rows; at least one record must be of a present label.
+
+    `ranked` are the ranks of the rows, before they were rounded to single precision.
 
     >>> rows = np.repeat([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]], [30, 20, 10], axis=0)
     >>> table = of_rows(rows, np.repeat([0, 1], [40, 20]), np.array([0, 1]))
@@ -91,10 +94,11 @@ def of_rows(rows: Floats, actual: Counts, present: Counts) -> CellTable:
     k = rows.shape[1]
     place = np.full(k, -1)
     place[present] = np.arange(len(present))
+    ranked = ranked or ranks(rows)
     known = place[actual] >= 0
     if not known.all():
-        rows, actual = rows[known], actual[known]
-    codes, of_record = np.unique(_codes(rows), return_inverse=True)
+        rows, actual, ranked = rows[known], actual[known], ranked.of(np.flatnonzero(known))
+    codes, of_record = np.unique(moments.codes_of(k, ranked), return_inverse=True)
     cell, rest, first = _cells(k, codes, np.bincount(of_record))
     calibration = calibrations.fit(rows, actual, present)
     counts = np.zeros((len(first), len(present)), dtype=np.int64)
@@ -127,13 +131,7 @@ def _placed(size: int, cell: Counts, counts: Counts) -> CellCounts:
     return CellCounts(np.asarray(in_cells, dtype=np.float64), lost)
 
 
-def _codes(rows: Floats) -> Counts:
-    step = max(1, BLOCK_NUMBERS // rows.shape[1])
-    blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
-    return np.concatenate([moments.row_codes(block.astype(np.float64)) for block in blocks])
-
-
-def _summed(calibration: Calibration, rows: Floats, cell: Counts, cells: int) -> Floats:
+def _summed(calibration: Calibration, rows: Rows, cell: Counts, cells: int) -> Floats:
     """Calibrated rows added up by cell."""
     believed = np.zeros((cells, calibration.k))
     step = max(1, BLOCK_NUMBERS // rows.shape[1])

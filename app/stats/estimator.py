@@ -144,8 +144,9 @@ def _twins(A: Floats) -> tuple[Counts, ...]:
 # A direction of the mix in which labels differ by less than this multiple of counting noise is
 # doubted, unless they do not differ at all. Softmax differs in dozens of cells, and calibration
 # takes away noise; chosen between .8 and 1.2 for the coverage of labels that look alike
-# (docs/statistics.md). Hard predictions differ in a few cells only, where noise alone often looks like
-# more; with 3.84, the 95 % point for a single cell, intervals of a poor classifier are twice as wide.
+# (docs/statistics.md). Hard predictions differ in a few cells only, where noise alone often looks
+# like more; with 3.84, the 95 % point of a single cell, intervals of a poor classifier are twice as
+# wide.
 DOUBTED_SOFT, DOUBTED_HARD = 0.9, 2.0
 NO_DIFFERENCE = 1e-9
 # A window that leaves no noise of its own.

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.stats.ranking import Ranks, ranks
+from app.stats.ranking import Ranks, Rows, ranks
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -114,9 +114,7 @@ def argmax(rows: Floats) -> Counts:
     return ranks(rows).first
 
 
-def sums(
-    k: int, predicted: Counts, rows: Floats | None = None, ranked: Ranks | None = None
-) -> Sums:
+def sums(k: int, predicted: Counts, rows: Rows | None = None, ranked: Ranks | None = None) -> Sums:
     """The sums of one set of predictions over `k` labels.
 
     `ranked` are the ranks of the rows, where somebody has found them already.
@@ -133,7 +131,7 @@ def sums(
 def sums_by_group(
     k: int,
     predicted: Counts,
-    rows: Floats | None,
+    rows: Rows | None,
     group: Counts,
     groups: int,
     ranked: Ranks | None = None,
@@ -218,8 +216,13 @@ def row_codes(rows: Floats) -> Counts:
     >>> [part.tolist() for part in decode(3, row_codes(np.array([[0.1, 0.6, 0.3]])))]
     [[1], [2], [1]]
     """
-    first, second, score = ranks(rows)
-    return encode(rows.shape[1], first, second, _bins(CODE_EDGES, score))
+    return codes_of(rows.shape[1], ranks(rows))
+
+
+def codes_of(k: int, ranked: Ranks) -> Counts:
+    """The codes of rows with these ranks."""
+    first, second, score = ranked
+    return encode(k, first, second, _bins(CODE_EDGES, score))
 
 
 def encode(
@@ -247,12 +250,12 @@ def decode(k: int, codes: Counts) -> tuple[Counts, Counts, Counts]:
     return first, second, confidence
 
 
-def _soft_sums(k: int, predicted: Counts, rows: Floats, ranked: Ranks) -> SoftSums:
+def _soft_sums(k: int, predicted: Counts, rows: Rows, ranked: Ranks) -> SoftSums:
     if not len(rows):
         return _no_soft_sums(k)
     # By column, whoever calls: it is quicker, and the last digit depends on the order of adding up.
-    columns = np.ascontiguousarray(rows.T)
-    score = ranked.score
+    columns = np.ascontiguousarray(rows.T, dtype=np.float64)
+    score = np.asarray(ranked.score, dtype=np.float64)
     cells, codes, code_counts = _tally(k, ranked)
     return SoftSums(
         prob=columns.sum(axis=1),
@@ -270,11 +273,9 @@ def _soft_sums(k: int, predicted: Counts, rows: Floats, ranked: Ranks) -> SoftSu
 
 def _tally(k: int, ranked: Ranks) -> tuple[Counts, Counts, Counts]:
     """How many rows are in each cell, the codes that occur, and how many rows have each."""
-    first, second, score = ranked
-    cell = first * CONFIDENCE_BINS + _bins(CONFIDENCE_EDGES, score)
+    cell = ranked.first * CONFIDENCE_BINS + _bins(CONFIDENCE_EDGES, ranked.score)
     cells = np.bincount(cell, minlength=k * CONFIDENCE_BINS)
-    code = encode(k, first, second, _bins(CODE_EDGES, score))
-    return cells, *_counted(code)
+    return cells, *_counted(codes_of(k, ranked))
 
 
 def _counted(codes: Counts, counts: Counts | None = None) -> tuple[Counts, Counts]:

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+# Those of a large reference are in single precision.
+Rows = NDArray[np.float32] | NDArray[np.float64]
 
 # Up to so many labels it is quicker to go by column, where each step is one comparison of many rows
 # at once; beyond, by row, where NumPy looks through a row in a few steps (measured: equal at 40).
@@ -30,7 +32,7 @@ class Ranks(NamedTuple):
         return Ranks(self.first[chosen], self.second[chosen], self.score[chosen])
 
 
-def ranks(rows: Floats) -> Ranks:
+def ranks(rows: Rows) -> Ranks:
     """The ranks of softmax rows without negative entries; of a row with a NaN, anything.
 
     >>> first, second, score = ranks(np.array([[0.1, 0.6, 0.3], [0.5, 0.5, 0.0]]))
@@ -40,7 +42,7 @@ def ranks(rows: Floats) -> Ranks:
     return (by_column if rows.shape[1] <= BY_COLUMN_LABELS else by_row)(rows)
 
 
-def by_column(rows: Floats) -> Ranks:
+def by_column(rows: Rows) -> Ranks:
     """The ranks of rows of at most 255 entries."""
     columns = np.ascontiguousarray(rows.T)
     k, n = columns.shape
@@ -68,7 +70,7 @@ def _position(k: int, weight: NDArray[np.uint8]) -> Counts:
     return np.minimum(k - weight, k - 1).astype(np.int64)
 
 
-def by_row(rows: Floats) -> Ranks:
+def by_row(rows: Rows) -> Ranks:
     """The same for rows of any length."""
     n = len(rows)
     found = Ranks(np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n))

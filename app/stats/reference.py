@@ -15,6 +15,7 @@ import numpy as np
 from app.stats import cells, moments
 from app.stats.cells import CellTable
 from app.stats.moments import Counts, Floats
+from app.stats.ranking import Ranks, Rows, ranks
 
 # Fewer records than this and a column of the confusion matrix is hearsay: the label is left out.
 ABSENT_BELOW = 5
@@ -102,10 +103,17 @@ def from_confusion(counts: Counts) -> Reference:
     return Reference(counts)
 
 
-def from_sample(k: int, predicted: Counts, actual: Counts, rows: Floats | None = None) -> Reference:
+def from_sample(
+    k: int,
+    predicted: Counts,
+    actual: Counts,
+    rows: Rows | None = None,
+    ranked: Ranks | None = None,
+) -> Reference:
     """A reference from labelled predictions, with softmax rows where there are any.
 
-    Rows may be in single precision, which is how a large reference fits into memory.
+    `ranked` are the ranks of the rows. Where the rows are in single precision they must be those of
+    the rows before: 0.9 is less than the edge of a confidence bin at 0.9 once it is rounded.
 
     >>> from_sample(2, np.array([0, 1, 1]), np.array([0, 0, 1])).counts.tolist()
     [[1, 0], [1, 1]]
@@ -113,12 +121,15 @@ def from_sample(k: int, predicted: Counts, actual: Counts, rows: Floats | None =
     counts = np.bincount(predicted * k + actual, minlength=k * k).reshape(k, k)
     if rows is None:
         return Reference(counts)
+    ranked = ranked or ranks(rows)
     bare = Reference(counts)
-    table = cells.of_rows(rows, actual, bare.present) if len(bare.present) else None
-    return Reference(counts, _soft_reference(k, predicted, actual, rows), table)
+    table = cells.of_rows(rows, actual, bare.present, ranked) if len(bare.present) else None
+    return Reference(counts, _soft_reference(k, predicted, actual, rows, ranked), table)
 
 
-def _soft_reference(k: int, predicted: Counts, actual: Counts, rows: Floats) -> SoftReference:
+def _soft_reference(
+    k: int, predicted: Counts, actual: Counts, rows: Rows, ranked: Ranks
+) -> SoftReference:
     """Written label by label into place: sums of a thousand labels are too large to hold twice."""
     sums = SoftReference(
         prob=np.zeros((k, k)),
@@ -133,7 +144,7 @@ def _soft_reference(k: int, predicted: Counts, actual: Counts, rows: Floats) -> 
     for label, records in enumerate(np.split(order, ends[:-1])):
         if not len(records):
             continue
-        part = moments.sums(k, predicted[records], rows[records].astype(np.float64)).soft
+        part = moments.sums(k, predicted[records], rows[records], ranked.of(records)).soft
         assert part is not None
         sums.prob[:, label] = part.prob
         sums.outer[:, label] = part.outer

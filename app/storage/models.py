@@ -122,6 +122,13 @@ def touch(conn: Connection, changed: Model, now: datetime) -> None:
     _change(conn, changed, now)
 
 
+def drop_version(conn: Connection, changed: Model, version: str, now: datetime) -> None:
+    """Note that a version has no reference any more; if it was active, no version is."""
+    active = None if changed.active_version == version else changed.active_version
+    # The worker must resolve alarms about predictions that the version waited for.
+    _change(conn, changed, now, active_version=active, due_at=now)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a transaction needs to know of a model that it keeps from being forgotten."""
@@ -313,18 +320,18 @@ def _window_values(window: Window) -> dict[str, Any]:
 
 
 def _models(conn: Connection, rows: Sequence[Row[Any]]) -> list[Model]:
-    versions: defaultdict[int, set[str]] = defaultdict(set)
+    versions: defaultdict[int, dict[str, datetime]] = defaultdict(dict)
     found = conn.execute(
-        select(reference.c.model_id, reference.c.version).where(
+        select(reference.c.model_id, reference.c.version, reference.c.created_at).where(
             reference.c.model_id.in_([row.id for row in rows])
         )
     )
-    for model_id, version in found:
-        versions[model_id].add(version)
-    return [_model(row, frozenset(versions[row.id])) for row in rows]
+    for model_id, version, created_at in found:
+        versions[model_id][version] = created_at
+    return [_model(row, versions[row.id]) for row in rows]
 
 
-def _model(row: Row[Any], versions: frozenset[str]) -> Model:
+def _model(row: Row[Any], versions: Mapping[str, datetime]) -> Model:
     settings = ModelSettings(
         labels=tuple(row.labels),
         pane=row.pane,

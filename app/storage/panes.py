@@ -226,6 +226,14 @@ def added_up(some: Iterable[Piece]) -> dict[Kind, Sums]:
     return {kind: moments.total(of_kind) for kind, of_kind in sorted(parts.items())}
 
 
+def recent(
+    conn: Connection, model_id: int, version: str, start: datetime, end: datetime, rows: int
+) -> moments.Counts | None:
+    """Predictions by label in the newest rows of panes between these, if there are any."""
+    found = binary_rows(conn, SIZES_BACK, (model_id, version, start, end, rows))
+    return np.sum([counts for _, counts in found], axis=0) if found else None
+
+
 # How many rows are read to begin with; each further reading is twice as long.
 FIRST_READING = 128
 

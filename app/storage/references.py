@@ -3,13 +3,24 @@
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from app.domain import reference as domain
 from app.domain.model import Model
@@ -20,39 +31,123 @@ from app.stats.cells import CellTable
 from app.stats.diagnosis import Before, Diagnosis, Spectrum
 from app.stats.identification import Identification
 from app.stats.moments import Floats
+from app.stats.orientation import Mixes
 from app.stats.reference import Reference, SoftReference
+from app.storage import tables
 from app.storage.tables import reference
 
+# Where predictions of a version leave a row, whatever became of them. Each has an index that begins
+# with model and version.
+COUNTED = (tables.pane, tables.rollup, tables.contribution, tables.late, tables.detector)
 
-def put(conn: Connection, model: Model, stored: StoredReference, rows: LabelledRows | None) -> bool:
-    """Keep a new reference; says whether it is new. A version that has other content stays."""
-    print_of_content = fingerprint(stored, rows)
-    added = conn.execute(
-        insert(reference)
-        .values(
-            model_id=model.id,
-            version=stored.summary.version,
-            kind=stored.summary.kind,
-            counts=stored.statistics.counts.ravel(),
-            soft=_pack_soft(stored.statistics.soft),
-            cells=_pack_cells(stored.statistics.table),
-            rows=_pack_rows(rows),
-            diagnosis=_diagnosis_values(stored.summary.diagnosis),
-            fingerprint=print_of_content,
-            created_at=stored.summary.created_at,
-        )
-        .on_conflict_do_nothing()
-        .returning(reference.c.version)
-    )
-    if added.one_or_none() is not None:
-        return True
-    version = stored.summary.version
-    if _fingerprint_of(conn, model, version) != print_of_content:
+# Where notes stand, beside the diagnosis: an earlier release passes over what it does not know.
+NOTES = "notes"
+# Softmax rows are kept up to so many numbers (32 MB). The model is locked while they are inserted,
+# and its predictions wait: 0.7 seconds for these, 13 for four times as many.
+KEPT_NUMBERS = 2**23
+# So many earlier references are compared with a new one.
+COMPARED = 3
+
+
+class Kept(StrEnum):
+    """What became of a reference that was put."""
+
+    NEW = "new"
+    SAME = "same"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The row of a reference without its model. To pack one of many labels takes seconds."""
+
+    version: str
+    created_at: datetime
+    values: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> bytes:
+        found: bytes = self.values["fingerprint"]
+        return found
+
+
+def packed(stored: StoredReference, rows: LabelledRows | None) -> Packed:
+    """A reference as it will be stored; no transaction should wait for it."""
+    values = {
+        "kind": stored.summary.kind,
+        "counts": stored.statistics.counts.ravel(),
+        **_prepared(stored),
+        "rows": _pack_rows(rows),
+        "fingerprint": fingerprint(stored, rows),
+    }
+    return Packed(stored.summary.version, stored.summary.created_at, values)
+
+
+def _prepared(stored: StoredReference) -> dict[str, Any]:
+    """The columns that a release makes of what came in."""
+    return {
+        "soft": _pack_soft(stored.statistics.soft),
+        "cells": _pack_cells(stored.statistics.table),
+        "diagnosis": {
+            **_diagnosis_values(stored.summary.diagnosis),
+            NOTES: list(stored.summary.notes),
+        },
+    }
+
+
+def put(conn: Connection, model: Model, new: Packed) -> Kept:
+    """Keep a reference, in the place of one under which nothing was counted.
+
+    The model must be locked: its lock keeps predictions from being counted meanwhile.
+    """
+    before = conn.execute(
+        select(reference.c.fingerprint, reference.c.created_at).where(_is(model, new.version))
+    ).one_or_none()
+    if before is None:
+        key = {"model_id": model.id, "version": new.version, "created_at": new.created_at}
+        conn.execute(insert(reference).values(**key, **new.values))
+        return Kept.NEW
+    if bytes(before.fingerprint) == new.fingerprint:
+        return Kept.SAME
+    if is_used(conn, model, new.version):
         raise Conflict(
-            f"version {version!r} of model {model.name!r} has another reference already; "
-            "a reference cannot be changed, so give the new one a new version"
+            f"version {new.version!r} of model {model.name!r} has another reference already, and "
+            "predictions were counted under it; give the new one a new version"
         )
-    return False
+    # What was prepared of the old one is remembered under its time: even with two clocks, the new
+    # one needs another.
+    created_at = max(new.created_at, before.created_at + timedelta(microseconds=1))
+    conn.execute(
+        update(reference).where(_is(model, new.version)).values(created_at=created_at, **new.values)
+    )
+    return Kept.REPLACED
+
+
+def forget(conn: Connection, model: Model, version: str) -> None:
+    """Delete a reference under which nothing was counted. The model must be locked."""
+    if version not in model.versions:
+        raise _no_reference(model, version)
+    if is_used(conn, model, version):
+        raise Conflict(
+            f"predictions were counted under version {version!r} of model {model.name!r}, so its "
+            "reference stays; delete the model to forget both"
+        )
+    if version == model.active_version and len(model.versions) > 1:
+        raise Conflict(
+            f"version {version!r} is the active one of model {model.name!r}; activate another one "
+            "before its reference is deleted"
+        )
+    conn.execute(delete(reference).where(_is(model, version)))
+
+
+def is_used(conn: Connection, model: Model, version: str) -> bool:
+    """Whether predictions were counted under a version, those that came too late included."""
+    # In one statement: pruning moves sums from one table to another.
+    rows = (
+        exists().where(table.c.model_id == model.id, table.c.version == version)
+        for table in COUNTED
+    )
+    return bool(conn.execute(select(or_(*rows))).scalar_one())
 
 
 def get(conn: Connection, model: Model, version: str) -> StoredReference:
@@ -110,8 +205,20 @@ def page(
     ]
 
 
+def mixes(conn: Connection, model: Model, but: str) -> list[Mixes]:
+    """True and predicted labels of the newest references other than that of one version."""
+    query = (
+        select(reference.c.counts)
+        .where(reference.c.model_id == model.id, reference.c.version != but)
+        .order_by(reference.c.created_at.desc())
+        .limit(COMPARED)
+    )
+    matrices = (counts.reshape(model.k, model.k) for counts in conn.execute(query).scalars())
+    return [Mixes(matrix.sum(axis=1), matrix.sum(axis=0)) for matrix in matrices]
+
+
 def labelled_rows(conn: Connection, model: Model, version: str) -> LabelledRows | None:
-    """The softmax rows that the reference came from, where there were any."""
+    """The softmax rows that the reference came from, where there were any and not too many."""
     packed = conn.execute(select(reference.c.rows).where(_is(model, version))).scalar_one_or_none()
     if packed is None:
         return None
@@ -122,7 +229,7 @@ def fingerprint(stored: StoredReference, rows: LabelledRows | None) -> bytes:
     """Equal for equal content: the counts, and the rows in the precision they are kept in."""
     content = hashlib.sha256(stored.statistics.counts.astype("<i8").tobytes())
     if rows is not None:
-        content.update(rows.rows.astype("<f4").tobytes())
+        content.update(np.ascontiguousarray(rows.rows, dtype="<f4").data)
         content.update(rows.actual.astype("<i8").tobytes())
         content.update(rows.predicted.astype("<i8").tobytes())
     return content.digest()
@@ -136,15 +243,11 @@ def _no_reference(model: Model, version: str) -> NotFound:
     return NotFound(f"model {model.name!r} has no reference {version!r}")
 
 
-def _fingerprint_of(conn: Connection, model: Model, version: str) -> bytes:
-    found = conn.execute(select(reference.c.fingerprint).where(_is(model, version)))
-    return bytes(found.scalar_one())
-
-
 def _labelled_rows(packed: bytes) -> LabelledRows:
     content = _unpack(packed)
-    rows = content["rows"].astype(np.float64)
-    return LabelledRows(rows, content["actual"].astype(int), content["predicted"].astype(int))
+    return LabelledRows(
+        content["rows"], content["actual"].astype(int), content["predicted"].astype(int)
+    )
 
 
 def _is_old(diagnosis: Mapping[str, Any]) -> bool:
@@ -155,26 +258,23 @@ def _is_old(diagnosis: Mapping[str, Any]) -> bool:
 def _renewed(conn: Connection, model: Model, row: Row[Any]) -> StoredReference:
     """A reference of an earlier release, prepared anew from what was kept of it, once.
 
-    Two readers may do it at once: both come to the same.
+    Two readers may do it at once: both come to the same. One that is replaced meanwhile stays.
     """
-    sample = None if row.rows is None else _labelled_rows(row.rows)
-    counts = row.counts.reshape(model.k, model.k)
+    statistics = _statistics(model, row)
+    if row.rows is not None:
+        statistics = domain.statistics(statistics.counts, _labelled_rows(row.rows))
     before = Before(
         status=tuple(row.diagnosis["status"]),
         groups=tuple(tuple(column) for column in row.diagnosis["columns"] if len(column) > 1),
     )
+    notes = tuple(row.diagnosis.get(NOTES, ()))
     stored = domain.renewed(
-        domain.diagnosed(row.version, domain.statistics(counts, sample), row.created_at), before
+        domain.diagnosed(row.version, statistics, row.created_at, notes), before
     )
-    found = stored.summary.diagnosis
     conn.execute(
         update(reference)
-        .where(_is(model, row.version))
-        .values(
-            diagnosis=_diagnosis_values(found),
-            soft=_pack_soft(stored.statistics.soft),
-            cells=_pack_cells(stored.statistics.table),
-        )
+        .where(_is(model, row.version), reference.c.fingerprint == row.fingerprint)
+        .values(**_prepared(stored))
     )
     return replace(stored, summary=replace(stored.summary, activated_at=row.activated_at))
 
@@ -195,7 +295,13 @@ _SUMMARY = [
 
 def _summary(row: Row[Any]) -> ReferenceSummary:
     return ReferenceSummary(
-        row.version, row.kind, _diagnosis(row.diagnosis), row.created_at, row.activated_at
+        row.version,
+        row.kind,
+        _diagnosis(row.diagnosis),
+        row.created_at,
+        row.activated_at,
+        # Rows that an earlier release wrote have none.
+        tuple(row.diagnosis.get(NOTES, ())),
     )
 
 
@@ -229,11 +335,11 @@ def _unpack_cells(k: int, packed: bytes) -> CellTable:
 
 
 def _pack_rows(rows: LabelledRows | None) -> bytes | None:
-    if rows is None:
+    if rows is None or rows.rows.size > KEPT_NUMBERS:
         return None
     return _pack(
         {
-            "rows": rows.rows.astype(np.float32),
+            "rows": rows.rows,
             "actual": rows.actual.astype(np.int16),
             "predicted": rows.predicted.astype(np.int16),
         }

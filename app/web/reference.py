@@ -99,6 +99,21 @@ def separation(found: Diagnosis) -> str:
     )
 
 
+DOUBTS = {
+    "transposed_suspected": (
+        "Rows and columns of this confusion matrix seem to be exchanged: transposed, it fits the "
+        "mix of labels and of predictions in earlier references clearly better. Rows must be "
+        "predicted labels; a matrix with true labels as rows (scikit-learn) needs the orientation "
+        "actual-rows. If it was an earlier one that stood the wrong way round, replace that."
+    ),
+}
+
+
+def doubts(notes: Sequence[str]) -> list[str]:
+    """What is to be checked about a reference, as sentences."""
+    return [DOUBTS[word] for word in notes if word in DOUBTS]
+
+
 def verdict(found: Diagnosis) -> str:
     """Whether the labels can be told apart, in a sentence."""
     if found.status == ("trivial",):

@@ -49,6 +49,7 @@ ROUTES: list[tuple[str, str, Any, int, set[str]]] = [
     ("DELETE", MODEL, None, 204, {"admin"}),
     ("PUT", f"{REFERENCES}/v2", {"confusion": CONFUSION}, 201, {"admin"}),
     ("POST", f"{REFERENCES}/{VERSION}/activate", None, 200, {"admin"}),
+    ("DELETE", f"{REFERENCES}/{VERSION}", None, 204, {"admin"}),
     ("GET", "/v1/keys", None, 200, {"admin"}),
     ("POST", "/v1/keys", {"scopes": ["read"]}, 201, {"admin"}),
     ("DELETE", "/v1/keys/0", None, 404, {"admin"}),

@@ -181,7 +181,7 @@ def test_corrected_rows_are_distributions_and_unknown_labels_keep_their_part(
     bias = np.array([0.1, -0.2, 0.3])
 
     present = np.flatnonzero(~np.isnan(w))
-    fitted = Calibration(present, np.full(len(present), 0.7), bias[present], 0.0 * present)
+    fitted = Calibration(present, np.full(len(present), 0.7), bias[present], np.zeros(len(present)))
     found = corrected(rows, w, fitted if calibrate else None)
 
     assert found.sum() == pytest.approx(1.0)

@@ -70,7 +70,7 @@ def test_what_is_no_problem_is_not_explained(client: TestClient) -> None:
         ("GET", "/nowhere", 404),
         ("GET", "/v1/models/nobody", 404),
         ("POST", "/v1/models/nobody", 405),
-        ("DELETE", "/v1/models/nobody/references/v1", 405),
+        ("POST", "/v1/models/nobody/references/v1", 405),
         ("PUT", "/v1/models/nobody", 400),
         ("GET", "/v1/models?limit=0", 422),
         ("GET", "/v1/models/nobody/panes?from=yesterday", 422),
@@ -314,8 +314,10 @@ def test_the_openapi_documents_the_body_of_a_reference(openapi: Any) -> None:
 
     assert schema["properties"].keys() == {
         "confusion",
+        "orientation",
         "predicted",
         "probabilities",
         "actual",
         "activate",
     }
+    assert put["requestBody"]["content"].keys() == {formats.JSON, formats.ARROW, formats.PARQUET}

@@ -20,7 +20,7 @@ def plan(client: TestClient, **query: Any) -> dict[str, Any]:
 
 
 def put_confusion(client: TestClient, confusion: list[list[int]], version: str = "v2") -> None:
-    body = {"confusion": confusion}
+    body = {"confusion": confusion, "activate": "force"}
     client.put(f"{URL}/references/{version}", json=body).raise_for_status()
 
 

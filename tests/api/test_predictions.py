@@ -328,7 +328,7 @@ def test_without_a_reference_there_is_nothing_to_count_under(client: TestClient)
 
 def test_a_new_active_version_is_used_at_once(fraud: TestClient) -> None:
     fraud.post(URL, json={"predicted": [0]})
-    confusion = {"confusion": [[5, 1, 1], [1, 5, 1], [1, 1, 5]]}
+    confusion = {"confusion": [[50, 1, 1], [1, 50, 1], [1, 1, 50]]}
     fraud.put("/v1/models/fraud/references/v2", json=confusion)
 
     answer = fraud.post(URL, json={"predicted": [0]})

@@ -235,8 +235,8 @@ def test_every_gauge_of_models_is_on_a_dashboard() -> None:
         for name in series_of(promql_parser.parse(filled(question.expr, AT_RANDOM)))
     }
 
-    # A test's p-value says what its statistic does, the ends of a weight follow from q's, and what an
-    # alarm says has moved is for alerts: a dashboard shows the verdict of the window.
+    # A test's p-value says what its statistic does, the ends of a weight follow from q's, and what
+    # an alarm says has moved is for alerts: a dashboard shows the verdict of the window.
     missing = (documented("model") | documented("service")) - shown
     assert missing == {
         "shiftwatch_alarm_verdict",

@@ -42,7 +42,7 @@ class Life:
             models.put(conn, self.name, self.settings, self.now)
             model = models.get(conn, self.name)
             stored = diagnosed(self.version, self.reference, self.now)
-            references.put(conn, model, stored, None)
+            references.put(conn, model, references.packed(stored, None))
             models.activate(conn, model, self.version, self.now)
             self.model = models.get(conn, self.name)
 

@@ -204,6 +204,23 @@ def test_a_model_that_never_gets_predictions_is_told_of(database: Database) -> N
     assert (alarm.kind, alarm.state) == (AlarmKind.NO_DATA, AlarmState.FIRING)
 
 
+def test_the_alarm_about_a_version_ends_when_its_reference_is_deleted(database: Database) -> None:
+    model = watched(database)
+    listen(database, model.now)
+    model.now += 2 * HOUR
+    model.evaluate()
+
+    with database.begin() as conn:
+        own = models.get(conn, model.name, lock=True)
+        references.forget(conn, own, model.version)
+        models.drop_version(conn, own, model.version, model.now)
+    model.evaluate()
+
+    (alarm,) = all_alarms(database)
+    assert (alarm.kind, alarm.state) == (AlarmKind.NO_DATA, AlarmState.RESOLVED)
+    assert told(database) == [Event.FIRING, Event.RESOLVED]
+
+
 def test_nobody_hears_of_missing_predictions_who_does_not_want_to(database: Database) -> None:
     quiet = replace(ARMED, no_data_after=None, ingest_stopped_after=None)
     model = watched(database, alarm=quiet)
@@ -247,7 +264,8 @@ def test_the_alarm_of_a_version_that_gave_way_to_another_ends(database: Database
 def switch_to(model: Life, version: str) -> None:
     with model.database.begin() as conn:
         own = models.get(conn, model.name)
-        references.put(conn, own, diagnosed(version, model.reference, model.now), None)
+        stored = diagnosed(version, model.reference, model.now)
+        references.put(conn, own, references.packed(stored, None))
         models.activate(conn, models.get(conn, model.name), version, model.now)
         model.model = models.get(conn, model.name)
     model.version = version

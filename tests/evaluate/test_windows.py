@@ -24,6 +24,7 @@ from app.stats import adaptive, analysis, moments
 from app.stats import reference as references
 from app.stats.analysis import Analysis, Basis
 from app.stats.moments import Counts, Floats, Sums
+from app.stats.ranking import ranks
 from app.stats.reference import Reference
 from app.storage import arrivals
 from app.storage.db import Database
@@ -111,10 +112,14 @@ def outputs(size: int, mix: Floats, rng: np.random.Generator) -> tuple[Counts, F
 def labelled_sample(*, soft: bool) -> tuple[dict[str, Any], Reference]:
     """A reference as it is sent, and as statistics know it."""
     actual, rows = outputs(900, MIX, np.random.default_rng(20261118))
-    predicted = moments.argmax(rows)
+    found = ranks(rows)
     body: dict[str, Any] = {"actual": actual.tolist()}
-    body |= {"probabilities": rows.tolist()} if soft else {"predicted": predicted.tolist()}
-    return body, references.from_sample(3, predicted, actual, rows if soft else None)
+    if not soft:
+        predicted = {"predicted": found.first.tolist()}
+        return body | predicted, references.from_sample(3, found.first, actual)
+    singles = rows.astype(np.float32)
+    known = references.from_sample(3, found.first, actual, singles, found)
+    return body | {"probabilities": rows.tolist()}, known
 
 
 @dataclass(slots=True)

@@ -132,9 +132,7 @@ def stored_of(
     outer = conn.begin_nested()
     models.put(conn, "fresh", settings(), NOW)
     owner = models.get(conn, "fresh")
-    known = Model(
-        owner.id, owner.name, owner.settings, owner.revision, frozenset({VERSION}), VERSION
-    )
+    known = Model(owner.id, owner.name, owner.settings, owner.revision, {VERSION: NOW}, VERSION)
     for shard, batch in enumerate(some):
         one = Submission(reduced(batch, known))
         partitions.ensure(conn, needed_partitions([one], NOW))

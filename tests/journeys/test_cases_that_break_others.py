@@ -258,7 +258,7 @@ def test_a_class_missing_on_one_side(
 def test_nan_p_value(client: TestClient) -> None:
     # Nothing but one label on both sides: a table with one row, and zero degrees of freedom.
     client.put(URL, json={"labels": ["a", "b"]})
-    matrix = {"confusion": [[90, 10], [0, 0]]}
+    matrix = {"confusion": [[90, 10], [0, 0]], "activate": "force"}
     client.put(f"{URL}/references/v1", json=matrix).raise_for_status()
     send(client, {"a": 80})
 

@@ -213,13 +213,13 @@ def test_rows_in_single_precision_give_the_same() -> None:
     single = sample.rows[:1000].astype(np.float32)
     double = single.astype(np.float64)
 
-    of_single = calibration.fit(single, sample.labels[:1000], ALL)  # type: ignore[arg-type]
+    of_single = calibration.fit(single, sample.labels[:1000], ALL)
     of_double = calibration.fit(double, sample.labels[:1000], ALL)
 
     assert of_single.slope.dtype == np.float64
     # np.log of what was raised to 1e-6 in either precision.
     assert of_single.slope == pytest.approx(of_double.slope, abs=1e-6)
-    found = calibration.calibrated(of_double, single)  # type: ignore[arg-type]
+    found = calibration.calibrated(of_double, single)
     assert found == pytest.approx(calibration.calibrated(of_double, double), abs=1e-7)
 
 

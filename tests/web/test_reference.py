@@ -56,6 +56,11 @@ def test_a_good_reference_is_said_to_be_one() -> None:
     assert web.little_support(LABELS, found) == []
 
 
+def test_doubts_are_sentences() -> None:
+    assert web.doubts([]) == web.doubts(["ok"]) == []
+    assert "exchanged" in web.doubts(["transposed_suspected"])[0]
+
+
 def test_a_bad_reference_is_said_to_be_one() -> None:
     found = diagnosis.diagnose(from_confusion(CONFUSED))
 

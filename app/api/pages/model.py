@@ -214,5 +214,5 @@ def _worries(found: Iterable[Alarm], version: str) -> list[Alarm]:
 
 def _versions(model: Model) -> list[str]:
     """The active one first, then by name, which mostly is by age, the newest first."""
-    others = sorted(model.versions - {model.active_version or ""}, reverse=True)
+    others = sorted(model.versions.keys() - {model.active_version or ""}, reverse=True)
     return [*filter(None, [model.active_version]), *others]

@@ -39,6 +39,7 @@ def get_reference(
         diagnosis=found,
         heat_map=web.heat_map(owner.labels, stored.statistics.counts),
         verdict=web.verdict(found),
+        doubts=web.doubts(stored.summary.notes),
         separation=web.separation(found),
         little_support=web.little_support(owner.labels, found),
         look_alikes=web.look_alikes(owner.labels, found),
