@@ -28,6 +28,13 @@ $(VENV)/browser.stamp: $(VENV)/dev.stamp requirements-browser.txt
 	@$(PIP) --require-hashes -r requirements-browser.txt
 	@touch $@
 
+# QuaPy needs packages that the service does not, and must not decide the versions of its own.
+.venv-peers/peers.stamp: bench/peers/requirements.txt
+	@echo "Setting up .venv-peers for QuaPy (half a minute, once)"
+	@$(PYTHON) -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
+	@touch $@
+
 run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
 	@exec $(BIN)/shiftwatch serve
 
@@ -76,6 +83,7 @@ lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requir
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build -o requirements.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build --group dev -c requirements.txt -o requirements-dev.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group browser -c requirements-dev.txt -o requirements-browser.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group peers -c requirements-dev.txt -o bench/peers/requirements.txt
 
 secrets: ## Random secrets for docker-compose.yml; those that are there stay
 	@sh deploy/compose/make-secrets
@@ -86,4 +94,4 @@ image: ## Build the container image shiftwatch:local
 	  --build-arg REVISION=$$(git rev-parse HEAD) .
 
 clean: ## Remove the environment and caches; the data directory stays
-	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
