@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards paper
+.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards paper peers
 
 PYTHON ?= python3
 VENV := .venv
@@ -61,6 +61,9 @@ screenshots: $(VENV)/browser.stamp ## Take docs/screenshots of a running demo
 
 paper: $(VENV)/dev.stamp ## Repeat the paper's experiments: figures and numbers into bench/paper
 	@$(BIN)/python -m bench.paper
+
+peers: $(VENV)/dev.stamp .venv-peers/peers.stamp ## Compare our estimates with QuaPy's on the same draws
+	@$(BIN)/python -m bench.peers
 
 tools: ## On Debian: bring Prometheus and Alertmanager, for tests that are skipped without
 	@sh tests/get-tools
