@@ -16,7 +16,7 @@ from quapy.method.aggregative import ACC, EMQ, PACC, DMy
 from sklearn.base import BaseEstimator
 
 
-class Rows(BaseEstimator):  # type: ignore[misc, unused-ignore]
+class Rows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier whose input is its output."""
 
     def __init__(self, k: int) -> None:
@@ -26,7 +26,7 @@ class Rows(BaseEstimator):  # type: ignore[misc, unused-ignore]
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def fit(self, rows: Any, labels: Any) -> "Rows":  # noqa: ARG002
+    def fit(self, *_: Any) -> "Rows":
         return self
 
     def predict(self, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One reference and the windows that everybody estimates from it."""
+"""One reference and the windows that are estimated from it by all."""
 
 from dataclasses import dataclass
 from itertools import product
