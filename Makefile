@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards paper
+.PHONY: help run demo test test-slow test-browser tools screenshots check format lock secrets image clean dashboards paper peers
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,6 +26,13 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 $(VENV)/browser.stamp: $(VENV)/dev.stamp requirements-browser.txt
 	@echo "Adding the driver of a browser"
 	@$(PIP) --require-hashes -r requirements-browser.txt
+	@touch $@
+
+# QuaPy needs packages that the service does not, and must not decide the versions of its own.
+.venv-peers/peers.stamp: bench/peers/requirements.txt
+	@echo "Setting up .venv-peers for QuaPy (half a minute, once)"
+	@$(PYTHON) -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
 	@touch $@
 
 run: $(VENV)/run.stamp ## Serve on http://127.0.0.1:8000 with an embedded PostgreSQL
@@ -55,6 +62,9 @@ screenshots: $(VENV)/browser.stamp ## Take docs/screenshots of a running demo
 paper: $(VENV)/dev.stamp ## Repeat the paper's experiments: figures and numbers into bench/paper
 	@$(BIN)/python -m bench.paper
 
+peers: $(VENV)/dev.stamp .venv-peers/peers.stamp ## Compare our estimates with QuaPy's on the same draws
+	@$(BIN)/python -m bench.peers
+
 tools: ## On Debian: bring Prometheus and Alertmanager, for tests that are skipped without
 	@sh tests/get-tools
 
@@ -76,6 +86,7 @@ lock: $(VENV)/dev.stamp ## Compile pyproject.toml into the pinned, hashed requir
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build -o requirements.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --all-extras --group build --group dev -c requirements.txt -o requirements-dev.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group browser -c requirements-dev.txt -o requirements-browser.txt
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group peers -c requirements-dev.txt -o bench/peers/requirements.txt
 
 secrets: ## Random secrets for docker-compose.yml; those that are there stay
 	@sh deploy/compose/make-secrets
@@ -86,4 +97,4 @@ image: ## Build the container image shiftwatch:local
 	  --build-arg REVISION=$$(git rev-parse HEAD) .
 
 clean: ## Remove the environment and caches; the data directory stays
-	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -65,13 +65,13 @@ def draw(pool: Outputs, q: Floats, size: int, rng: np.random.Generator) -> Outpu
     >>> draw(outputs("good", "test"), only_trousers, 3, np.random.default_rng(1)).labels.tolist()
     [1, 1, 1]
     """
-    members = [np.flatnonzero(pool.labels == label) for label in range(LABELS)]
+    members = [np.flatnonzero(pool.labels == label) for label in range(len(q))]
     counts = rng.multinomial(size, q)
     chosen = np.concatenate([rng.choice(of, n) for of, n in zip(members, counts, strict=True)])
     return Outputs(pool.rows[chosen], pool.labels[chosen])
 
 
-def shifted(kind: str, rng: np.random.Generator) -> Floats:
+def shifted(kind: str, rng: np.random.Generator, labels: int = LABELS) -> Floats:
     """A label mix of one of the `SHIFTS`.
 
     >>> shifted("tweak .1", np.random.default_rng(1)).round(6).tolist()
@@ -79,17 +79,17 @@ def shifted(kind: str, rng: np.random.Generator) -> Floats:
     """
     family, size = kind.split()
     if family == "dirichlet":
-        return rng.dirichlet(np.full(LABELS, float(size)))
-    return tweaked(int(rng.integers(LABELS)), float(size))
+        return rng.dirichlet(np.full(labels, float(size)))
+    return tweaked(int(rng.integers(labels)), float(size), labels)
 
 
-def tweaked(label: int, share: float) -> Floats:
+def tweaked(label: int, share: float, labels: int = LABELS) -> Floats:
     """One label at this share, the others even: the paper's tweak-one shift.
 
     >>> tweaked(1, 0.55).round(3).tolist()[:3]
     [0.05, 0.55, 0.05]
     """
-    q = np.full(LABELS, (1.0 - share) / (LABELS - 1))
+    q = np.full(labels, (1.0 - share) / (labels - 1))
     q[label] = share
     return q
 
