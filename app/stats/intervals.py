@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from app.stats import estimator
+from app.stats import estimator, two_labels
 from app.stats.estimator import ENDLESS, MANY_LABELS, Estimate, Operator, Weighing
 from app.stats.moments import Bools, Counts, Floats
 
@@ -308,6 +308,9 @@ def shares(
     """
     wanted = 1.0 - (1.0 - level) / at.on.size if simultaneous else level
     q = estimate.q if groups is None else groups @ estimate.q
+    if groups is None and two_labels.apply_to(at.on):
+        lower, upper, vacuous = two_labels.intervals(at.on, estimate, wanted)
+        return Intervals(np.minimum(lower, q), np.maximum(upper, q), vacuous)
     lower, upper, vacuous = np.zeros(len(q)), np.ones(len(q)), np.ones(len(q), dtype=np.bool_)
     for of, terms_, rows in _chosen(at, groups, level):
         found = _inverted(terms_, of.K @ estimate.mu, wanted)

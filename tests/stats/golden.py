@@ -134,8 +134,10 @@ def cases() -> dict[str, Case]:
             on=hard(TWO),
             window=(270, 730),
             q=(0.1007, 0.8993),
-            lower=(0.0, 0.7988),
-            upper=(0.2012, 1.0),
+            # The study has (0, .2012) and (.7988, 1): two labels have an interval of their own,
+            # worked out apart from this code (docs/rare-labels.md).
+            lower=(0.0, 0.8074),
+            upper=(0.1926, 1.0),
             vacuous=(False, False),
             accuracy=(0.8101, 0.7283, 0.8917),
         ),

@@ -157,7 +157,7 @@ def test_rows_in_single_precision_give_the_same_table() -> None:
     sample = fashion.outputs("weak", "validation")
     rows = sample.rows[:1000].astype(np.float32)
 
-    single = cells.of_rows(rows, sample.labels[:1000], ALL)  # type: ignore[arg-type]
+    single = cells.of_rows(rows, sample.labels[:1000], ALL)
     double = cells.of_rows(rows.astype(np.float64), sample.labels[:1000], ALL)
 
     assert single.counts.tolist() == double.counts.tolist()

@@ -65,7 +65,7 @@ def test_rows_in_single_precision_make_the_same_reference() -> None:
     rows = sample.rows[:300].astype(np.float32)
     predicted, actual = np.asarray(rows.argmax(axis=1)), sample.labels[:300]
 
-    single = reference.from_sample(10, predicted, actual, rows)  # type: ignore[arg-type]
+    single = reference.from_sample(10, predicted, actual, rows)
     double = reference.from_sample(10, predicted, actual, rows.astype(np.float64))
 
     assert single.soft is not None
