@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from app.domain.evaluation import Known, LabelColumns, Result
+from app.domain.evaluation import Identified, Known, LabelColumns, LabelRates, Result
 from app.domain.times import rfc_3339
 from app.domain.window import DEFAULT_WINDOWS as DEFAULT_WINDOWS
 from app.domain.window import Window
@@ -110,13 +110,15 @@ class LabelRow:
     w_lower: float | None
     w_upper: float | None
     glyph: Glyph | None
+    recall: float | None = None
+    precision: float | None = None
+    # Whether the share differs by more than both samples' noise, all labels together.
+    moved: bool = False
+    # How well the reference tells the label from others.
+    identified: str = "well"
 
-    @property
-    def moved(self) -> bool:
-        """Whether the interval of `q` leaves out the reference's share."""
-        if self.p is None or self.q_lower is None or self.q_upper is None:
-            return False
-        return not self.q_lower <= self.p <= self.q_upper
+
+ALL_IDENTIFIED = Identified()
 
 
 def ranked(columns: LabelColumns) -> list[int]:
@@ -137,16 +139,34 @@ def points_for(labels: int) -> int:
 
 
 def label_rows(
-    labels: Sequence[str], columns: LabelColumns, order: Sequence[int]
+    labels: Sequence[str],
+    columns: LabelColumns,
+    order: Sequence[int],
+    rates: LabelRates | None = None,
+    identified: Identified = ALL_IDENTIFIED,
 ) -> list[LabelRow]:
     """The labels at these positions, with all that is known of each."""
     chosen = [{name: _at(getattr(columns, name), label) for name in _NUMBERS} for label in order]
     shares = [row[name] for row in chosen for name in _DRAWN]
     top = max((share for share in shares if share is not None), default=0.0)
     return [
-        LabelRow(label=labels[label], **row, glyph=_glyph([row[name] for name in _DRAWN], top))
+        LabelRow(
+            label=labels[label],
+            **row,
+            glyph=_glyph([row[name] for name in _DRAWN], top),
+            recall=None if rates is None else rates.recall[label],
+            precision=None if rates is None else rates.precision[label],
+            moved=rates is not None and rates.moved[label],
+            identified=_identified(identified, label),
+        )
         for label, row in zip(order, chosen, strict=True)
     ]
+
+
+def _identified(identified: Identified, label: int) -> str:
+    if label in identified.not_identified:
+        return "not"
+    return "weakly" if label in identified.weakly_identified else "well"
 
 
 _NUMBERS = ("p", "predicted", "q", "q_lower", "q_upper", "w", "w_lower", "w_upper")

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from app.domain.evaluation import LabelColumns
+from app.domain.evaluation import Identified, LabelColumns, LabelRates
 from app.web import model as web
 from app.web.model import Asked, LabelRow
 
@@ -31,13 +31,24 @@ def test_without_an_estimate_the_commonest_come_first() -> None:
     assert web.ranked(LabelColumns(p=(0.1, 0.6, 0.3))) == [1, 2, 0]
 
 
-def test_a_label_has_moved_if_its_interval_leaves_the_reference_out() -> None:
-    assert {label: row.moved for label, row in rows().items()} == {
-        "a": True,
-        "b": True,
-        "c": False,
-        "d": False,
-    }
+def test_a_label_has_its_rates_and_is_marked_where_it_moved_or_is_hardly_known() -> None:
+    unknown = (None,) * 4
+    rates = LabelRates(
+        recall=(0.9, 0.8, 0.7, None),
+        recall_lower=unknown,
+        recall_upper=unknown,
+        precision=(0.95, 0.6, 0.5, None),
+        precision_lower=unknown,
+        precision_upper=unknown,
+        moved=(True, True, False, False),
+    )
+
+    found = web.label_rows(LABELS, COLUMNS, [0, 1, 2, 3], rates, Identified((2,), (1,)))
+
+    assert [row.moved for row in found] == [True, True, False, False]
+    assert [row.identified for row in found] == ["well", "weakly", "not", "well"]
+    assert [(row.recall, row.precision) for row in found[:2]] == [(0.9, 0.95), (0.8, 0.6)]
+    assert [row.moved for row in rows().values()] == [False] * 4
 
 
 def test_shares_are_drawn_on_one_scale() -> None:

@@ -30,7 +30,7 @@ from app.web import curves, headline
 from app.web import model as web
 from app.web.curves import Drawn
 from app.web.headline import Situation
-from app.web.model import Asked
+from app.web.model import Asked, LabelRow
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -145,13 +145,22 @@ def get_model(visitor: Looking, choice: Chosen, conn: Conn, now: Now, request: R
         late_days=LATE_DAYS,
         remarks=[] if seen is None else web.remarks(seen.result),
         notes=[] if seen is None else evaluation.notes(seen.result, model),
-        rows=web.label_rows(model.labels, columns, ranked[: web.MOST_ROWS]),
+        rows=_rows(model, columns, ranked[: web.MOST_ROWS], seen),
         drawn=[model.labels[label] for label in drawn],
         choices=[model.labels[label] for label in sorted(ranked[: web.MOST_CHOICES])],
         most_drawn=web.MOST_DRAWN,
         history=history,
         now=now,
     )
+
+
+def _rows(
+    model: Model, columns: LabelColumns, order: list[int], seen: Evaluation | None
+) -> list[LabelRow]:
+    if seen is None:
+        return web.label_rows(model.labels, columns, order)
+    found = seen.result
+    return web.label_rows(model.labels, columns, order, found.rates, found.identified)
 
 
 @router.get("/models/{model}/series", dependencies=[Depends(visiting(Scope.READ))])
