@@ -73,7 +73,7 @@ def corrected(rows: Floats, w: Floats, calibration: Calibration | None) -> Float
 
 
 _EMPTY = "the window holds no predictions"
-_INSEPARABLE = "the reference cannot tell its labels apart, so there are no weights"
+_INSEPARABLE = "nothing could be estimated from this reference, so there are no weights"
 
 
 def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | None:

@@ -33,9 +33,12 @@ class WindowNow:
 
     @property
     def valid(self) -> bool:
-        """Whether there is an estimate of the label mix that can be relied on."""
-        q = self.labels.q
-        return q is not None and any(share is not None for share in q)
+        """Whether there is an estimate of the label mix that can be relied on.
+
+        Without one there is no effect either: the reference may tell no labels apart, or more than
+        the label mix may have moved.
+        """
+        return self.labels.q is not None and self.total_variation is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,8 @@ def diagnose(reference: Reference) -> Diagnosis:
     words = {
         "A2_class_absent": bool(absent),
         "low_support": bool(low.any()),
-        "not_identified": bool(identified.not_identified),
         "weakly_identified": bool(identified.weakly_identified),
+        "not_identified": bool(identified.not_identified),
     }
     status = tuple(word for word, holds in words.items() if holds)
     if reference.k == 1:

@@ -21,6 +21,8 @@ from app.stats.moments import Counts, Floats
 # label. Then four times as strong, and again: the window's evidence chooses.
 PULL = 0.025
 STRONGER = 4.0 ** np.arange(6)
+# Centres that differ by less than this part of an even share are as good as one.
+ALIKE = 0.1
 # No label is pulled to less than this part of an even share.
 LEAST_CENTRE = 0.05
 # Evidence that has fallen so far below its best (in logs) does not come back.
@@ -332,7 +334,7 @@ def _newton_on_simplex(A: Floats, c: Floats, pull: Floats, q: Floats) -> Floats:
     p = A @ q
     R = A * (np.sqrt(c) / p)[:, None]
     gradient = (c / p) @ A + pull / q
-    step, _ = _on_plane(_plus_diagonal(R.T @ R, pull / q**2), gradient)
+    step = _on_plane(_plus_diagonal(R.T @ R, pull / q**2), gradient)
     reach = _within(q, step)
     least = c @ np.log(p) + pull @ np.log(q)
     for part in (1.0, 0.3, 0.1):
@@ -342,24 +344,32 @@ def _newton_on_simplex(A: Floats, c: Floats, pull: Floats, q: Floats) -> Floats:
     return _em(A, c, pull, q)
 
 
-def _on_plane(system: Floats, gradient: Floats) -> tuple[Floats, float]:
-    """The step `d` that maximises `g'd - d' X d / 2` with `1'd = 0`, and `log det` of X there.
-
-    On the plane, `det` is `det(X) (1' X^-1 1) / k`; the constant is left out.
-    """
-    both = np.empty((len(gradient), 2), order="F")
-    both[:, 0], both[:, 1] = gradient, 1.0
-    factor, solved, info = lapack.dposv(system, both)
-    if info:
-        solved = np.asarray(np.linalg.lstsq(system, both)[0], dtype=np.float64)
-        return _level(solved), float(np.linalg.slogdet(system)[1])
-    log_det = 2.0 * float(np.log(factor.diagonal()).sum()) + float(np.log(solved[:, 1].sum()))
-    return _level(solved), log_det
-
-
-def _level(solved: Floats) -> Floats:
+def _on_plane(system: Floats, gradient: Floats) -> Floats:
+    """The step `d` that maximises `g'd - d' X d / 2` with `1'd = 0`; `system` is X, and used up."""
+    solved, _ = _solved(system, gradient)
     along, ones = solved[:, 0], solved[:, 1]
-    return np.asarray(along - ones * (along.sum() / ones.sum()))
+    along -= ones * (along.sum() / ones.sum())
+    return along
+
+
+def _log_det_on_plane(system: Floats) -> float:
+    """`log det` of a matrix restricted to `1'd = 0`: `det(X) (1' X^-1 1) / k`, without the k."""
+    solved, factor = _solved(system, system[0])
+    return 2.0 * float(np.log(factor.diagonal()).sum()) + float(np.log(solved[:, 1].sum()))
+
+
+def _solved(system: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+    """`X^-1` times a gradient and times ones, and the factor of Cholesky that did it."""
+    both = np.ones((len(gradient), 2), order="F")
+    both[:, 0] = gradient
+    factor, solved, info = lapack.dposv(system, both, overwrite_b=1)
+    if info:
+        # Next to singular in some direction: what is left of it decides nothing.
+        values, vectors = np.linalg.eigh(system)
+        values = np.maximum(values, values[-1] * np.finfo(np.float64).eps)
+        inverse = (vectors / values) @ vectors.T
+        return np.asarray(inverse @ both), np.diag(np.sqrt(values))
+    return solved, factor
 
 
 def _plus_diagonal(matrix: Floats, diagonal: Floats) -> Floats:
@@ -417,7 +427,7 @@ def _shrunken_at_once(on: Operator, S: Floats, raw: Floats, V: Floats) -> tuple[
 
 def _centres(on: Operator) -> list[Floats]:
     centres = [_floored(on.nu), _floored(on.even)]
-    if np.abs(centres[0] - centres[1]).max() < 1e-9:
+    if np.abs(centres[0] - centres[1]).max() * on.size < ALIKE:
         return centres[:1]
     return centres
 
@@ -453,7 +463,7 @@ def _mode(S: Floats, raw: Floats, weights: Floats, q: Floats, accuracy: float) -
     """`argmax -(q - raw)' S (q - raw) / 2 + sum_j weights_j log q_j` over the simplex (Newton)."""
     for _ in range(MOST_STEPS):
         over = weights / q
-        step, _ = _on_plane(_plus_diagonal(S, over / q), S @ (raw - q) + over)
+        step = _on_plane(_plus_diagonal(S, over / q), S @ (raw - q) + over)
         q = q + _within(q, step) * step
         if np.abs(step).max() < accuracy:
             break
@@ -467,7 +477,7 @@ def _evidence(S: Floats, raw: Floats, weights: Floats, q: Floats) -> float:
     whose determinant on the plane is the product of the squared `q` times that of the middle.
     """
     total, away = float(weights.sum()) + len(q), q - raw
-    _, log_det = _on_plane(_plus_diagonal(S, total / q), away)
+    log_det = _log_det_on_plane(_plus_diagonal(S, total / q))
     fit = float(weights @ np.log(q)) - float(away @ S @ away) / 2.0
     prior = float(special.gammaln(total)) - float(special.gammaln(1.0 + weights).sum())
     return fit + prior - log_det / 2.0

@@ -64,38 +64,49 @@ def nothing(k: int) -> Identification:
     return Identification(np.full(k, np.nan), tuple(range(k)) if k > 1 else (), (), ())
 
 
-def _groups(at: Design, floor: Floats) -> list[list[int]]:
+# A sum of more labels than this tells nobody anything, and looking for it takes long where hundreds
+# of labels look alike.
+MOST_TOGETHER = 12
+MOST_SEARCHES = 100
+
+
+def _groups(at: Design, floor: Floats) -> list[tuple[int, ...]]:
     """Sets of labels whose sum is identified: grown from the worst labels, one partner at a time.
 
     The partner is the one that makes the variance of the sum smallest: labels that look alike trade
-    off, so that errors cancel. A set that comes to hold every label says nothing.
+    off, so that errors cancel. All labels together say nothing.
     """
-    if at.on.size < 3 or not (floor > WEAK_FLOOR).any():
+    weak = np.argsort(-floor, kind="stable")[: int((floor > WEAK_FLOOR).sum())].tolist()
+    if at.on.size < 3 or not weak:
         return []
-    V = _covariance(at)
-    owner = {label: [label] for label in range(at.on.size)}
-    for label in np.argsort(-floor, kind="stable")[: int((floor > WEAK_FLOOR).sum())].tolist():
-        _grow(owner, V, label)
-    found = {id(group): sorted(group) for group in owner.values() if 1 < len(group) < at.on.size}
-    groups = sorted(found.values())
-    if not groups:
-        return []
-    halves = intervals.expected_half_lengths(at, intervals.memberships(at.on.size, groups))
-    return [group for group, half in zip(groups, halves, strict=True) if half <= WEAK_FLOOR]
+    V, found, taken = _covariance(at), list[tuple[int, ...]](), set[int]()
+    for label in weak[:MOST_SEARCHES]:
+        group = None if label in taken else _known_with(at, V, label, taken)
+        if group is not None:
+            found.append(group)
+            taken.update(group)
+    return sorted(found)
 
 
-# 1.96 standard errors of the sum are to be as short as the interval of an identified label.
-KNOWN_VARIANCE = (WEAK_FLOOR / 1.96) ** 2
-
-
-def _grow(owner: dict[int, list[int]], V: Floats, label: int) -> None:
-    group = owner[label]
-    while V[np.ix_(group, group)].sum() > KNOWN_VARIANCE and len(group) < len(owner):
-        gain = np.diag(V) + 2.0 * V[group].sum(axis=0)
+def _known_with(at: Design, V: Floats, label: int, taken: set[int]) -> tuple[int, ...] | None:
+    """The smallest set grown from a label whose sum is known."""
+    chain, group = [], [label]
+    gain = np.diag(V) + 2.0 * V[label]
+    gain[list(taken)] = np.inf
+    most = min(MOST_TOGETHER, at.on.size - 1)
+    while len(group) < most:
         gain[group] = np.inf
-        for member in owner[int(gain.argmin())]:
-            group.append(member)
-            owner[member] = group
+        partner = int(gain.argmin())
+        if not np.isfinite(gain[partner]):
+            break
+        group.append(partner)
+        gain = gain + 2.0 * V[partner]
+        chain.append(tuple(sorted(group)))
+    if not chain:
+        return None
+    halves = intervals.expected_half_lengths(at, intervals.memberships(at.on.size, chain))
+    known = np.flatnonzero(halves <= WEAK_FLOOR)
+    return chain[int(known[0])] if len(known) else None
 
 
 def _covariance(at: Design) -> Floats:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import nnls
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from app.stats.moments import CONFIDENCE_BINS, Bools, Counts, Floats
 from app.stats.reference import Reference, SoftReference
@@ -256,7 +256,7 @@ def _misfit(found: _Minimum, df: int, m: float) -> Misfit:
     if df < 1:
         return Misfit(0.0, 0, 1.0, 0.0)
     stretch = 1.0 + found.heavy / (2.0 * df)
-    p = float(max(chi2.sf(found.J, df), chi2.sf(found.J / stretch, df / stretch)))
+    p = float(max(chdtrc(df, found.J), chdtrc(df / stretch, found.J / stretch)))
     return Misfit(found.J, df, p, float(np.sqrt(max(0.0, found.J - df) / (df * m))))
 
 
