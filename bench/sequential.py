@@ -21,8 +21,6 @@ import numpy as np
 from app.stats import (
     adaptive,
     assumption_monitor,
-    bbse,
-    diagnosis,
     sequential,
     shift_detector,
     worst_case,
@@ -30,6 +28,7 @@ from app.stats import (
 from app.stats import reference as references
 from app.stats.moments import Sums
 from app.stats.reference import Reference
+from tests.calibration import answers
 
 ARL = 43_200.0
 
@@ -81,7 +80,7 @@ def measure(k: int, per_pane: int, rng: np.random.Generator) -> None:
 
 def measure_adaptive(k: int, panes: int, rng: np.random.Generator) -> None:
     made = Reference(soft_reference(k, 100_000 // k, rng).counts)
-    prepared = bbse.prepare(made, diagnosis.diagnose(made))
+    prepared = answers.hard(made)
     history = [Sums(c) for c in rng.multinomial(20, made.predicted / made.n, size=panes)]
     taken = milliseconds(lambda: adaptive.choose(prepared, history), 20)
     print(f"{k:5d} {panes:9d} {taken:9.3f}")

@@ -168,15 +168,6 @@ def detection_delay(
     return float(bar / (per_pane * divergence)) if divergence > 1e-12 else np.inf
 
 
-def worst_direction_error(sigma_min: float, w: Floats, n: int, m: float) -> float:
-    """A rule of thumb: the standard error of `w` in its worst direction is at most this.
-
-    >>> round(worst_direction_error(0.08, np.ones(10), 10_000, 1000), 3)
-    0.559
-    """
-    return float(np.sqrt(1.0 / m + float(w @ w) / n) / sigma_min)
-
-
 def noncentrality(df: int, alpha: float, power: float) -> float:
     """The non-centrality at which a chi-square test at level `alpha` has this power.
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from app.stats import adaptive, bbsd, bbse, moments
+from app.stats import adaptive, bbsd, moments
 from bench.paper.experiment import (
     Experiment,
     Headline,
@@ -20,6 +20,7 @@ from bench.paper.experiment import (
     random,
 )
 from tests import fashion
+from tests.calibration import answers
 from tests.calibration.histories import abrupt, history, prepared
 
 REFERENCE = 10_000
@@ -44,7 +45,7 @@ def errors(to: float, ago: int, repeats: int) -> Rows:
         lengths.append(chosen.panes)
         windows = {name: moments.total(panes[:length]) for name, length in FIXED.items()}
         for name, sums in {**windows, ADAPTIVE: chosen.sums}.items():
-            q = on.spread(bbse.estimate(on, sums).q)
+            q = answers.answer(on, sums).q
             found[name].append(100.0 * bbsd.total_variation(q, mixes[0]))
     about: Row = {"setting": f"a label from 0.1 to {to:g}", "minutes": ago}
     panes_used = {**FIXED, ADAPTIVE: float(np.median(lengths))}

@@ -73,11 +73,11 @@ def headlines(rows: Rows) -> list[Headline]:
         at: Row = {"classifier": classifier, "shift": TWEAK, "size": share}
         return f"{number(rows, 'accuracy', method=CORRECTIONS[way], **at):.1f}"
 
-    order = ("plain", "calibrated", "always", "shrunken", "oracle")
+    order = ("plain", "calibrated", "paper", "always", "shrunken", "oracle")
     return [
         Headline(
             f"accuracy in %, one label at {share:g}, {classifier}: "
-            "as is / calibrated / corrected / shrunken / true weights",
+            "as is / calibrated / BBSE-hard / default / shrunken / true weights",
             " / ".join(accuracy(classifier, share, way) for way in order),
         )
         for classifier in CLASSIFIERS

@@ -16,9 +16,10 @@ TWEAK, DIRICHLET = "tweak-one", "dirichlet"
 CORRECTIONS = {
     "plain": "as is",
     "calibrated": "calibrated only",
-    "always": "corrected always",
-    "shrunken": "corrected, shrunken",
-    "oracle": "corrected by true weights",
+    "paper": "by BBSE-hard (paper)",
+    "always": "by the default",
+    "shrunken": "by the default, shrunken",
+    "oracle": "by true weights",
 }
 
 OURS, BUDGET = "Shiftwatch", "budget: one a month"

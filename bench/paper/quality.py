@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from app.stats import bbse, diagnosis
+from app.stats import bbse
 from app.stats import reference as references
 from app.stats.moments import Floats, Sums
 from app.stats.reference import Reference
@@ -16,13 +16,14 @@ from bench.paper import training
 from bench.paper.experiment import Experiment, Headline, Job, Panels, Row, Rows, random, select
 from bench.paper.naming import CLASSIFIERS
 from tests import fashion
+from tests.calibration import answers
 
 SIZE = 5000
 K = fashion.LABELS
 REPLACED = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 TRAINED = (50, 100, 200, 500, 1000)
 
-RAW, DEFAULT = "plain inverse (paper)", "constrained, merging (default)"
+RAW, DEFAULT = "plain inverse (paper)", "default"
 GOOD, WEAK = "good, predictions replaced", "weak, predictions replaced"
 DIGITS = "digits, longer trained"
 BOUND = "rule of thumb ∝ 1 / σ_min"
@@ -41,8 +42,8 @@ def trained(size: int, repeats: int) -> Rows:
     """A classifier of digits that has seen so many of them."""
     train, test = training.digits()
     rng = random("quality", "digits", size)
-    predict = training.logistic(train.draw(fashion.UNIFORM, size, rng))
-    A = references.from_sample(K, predict(test.pixels), test.labels).conditional()
+    model = training.logistic(train.draw(fashion.UNIFORM, size, rng))
+    A = references.from_sample(K, model.predicted(test.pixels), test.labels).conditional()
     return measured(DIGITS, size, A, repeats, rng)
 
 
@@ -72,17 +73,24 @@ def squared_errors(A: Floats, rng: np.random.Generator) -> list[float]:
     q = rng.dirichlet(np.ones(K))
     reference = Reference(rng.multinomial(SIZE, (A * fashion.UNIFORM).ravel()).reshape(K, K))
     window = Sums(rng.multinomial(SIZE, A @ q))
-    on = bbse.prepare(reference, diagnosis.diagnose(reference))
     # The pseudo-inverse is the inverse where there is one, and does not fail where there is none.
     raw = bbse.minimum_norm(reference.joint(), window.counts / SIZE)
-    default = on.repeat(bbse.estimate(on, window).w)
+    default = answers.answer(answers.hard(reference), window).w
     return [float(((w - q / fashion.UNIFORM) ** 2).mean()) for w in (raw, default)]
 
 
 def rule_of_thumb(sigma: float) -> float:
-    """`sqrt(1/m + |w|^2 / n) / sigma_min`, by label, with the mean `|w|^2` of a flat Dirichlet."""
+    """Of a single label, with the mean `|w|^2` of a flat Dirichlet."""
     w_squared = K**2 * 2.0 / (K + 1.0)
-    return float(np.sqrt((1.0 + w_squared) / SIZE / K) / sigma)
+    return worst_direction_error(sigma, w_squared, SIZE, SIZE) / float(np.sqrt(K))
+
+
+def worst_direction_error(sigma_min: float, w_squared: float, n: float, m: float) -> float:
+    """The paper's Theorem 1 without its logarithms, as a standard error of `w` in any direction.
+
+    `sqrt(1/m + |w|^2 / n) / sigma_min`.
+    """
+    return float(np.sqrt(1.0 / m + w_squared / n) / sigma_min)
 
 
 def jobs(quick: bool) -> list[Job]:

@@ -2,7 +2,6 @@
 
 import gzip
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +19,6 @@ LABELS = 10
 # Where Debian's package dataset-fashion-mnist has the pictures: installed, or unpacked as
 # `make tools` unpacks others.
 PLACES = (Path("/usr"), Path(".tools/usr"))
-
-Fitted = Callable[[Floats], Counts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,22 @@ def images() -> tuple[Pictures, Pictures]:
     return train, test
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A trained model; it may not have seen every label."""
+
+    model: LogisticRegression | MLPClassifier
+
+    def rows(self, pixels: Floats) -> Floats:
+        """Probabilities of all labels."""
+        found = np.zeros((len(pixels), LABELS))
+        found[:, self.model.classes_] = self.model.predict_proba(pixels)
+        return found
+
+    def predicted(self, pixels: Floats) -> Counts:
+        return np.asarray(self.rows(pixels).argmax(axis=1), dtype=np.int64)
+
+
 def logistic(sample: Pictures, weights: Floats | None = None) -> Fitted:
     """A linear classifier: too simple to be right everywhere, so that weights can matter."""
     model = LogisticRegression(max_iter=2000)
@@ -91,7 +104,7 @@ def _fitted(
         # Five epochs are the paper's choice, not a failure.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(sample.pixels, sample.labels, sample_weight=weights)
-    return lambda pixels: np.asarray(model.predict(pixels), dtype=np.int64)
+    return Fitted(model)
 
 
 def _unpacked(path: Path, header: int) -> Floats:

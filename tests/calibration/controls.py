@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from app.stats.bbse import Prepared
+from app.stats.estimator import Operator
 
 
-def without_reference_noise(on: Prepared) -> Prepared:
-    """The mistake: to take the confusion matrix for known."""
-    return replace(on, given=replace(on.given, n_j=on.given.n_j * 10**9))
+def without_reference_noise(on: Operator) -> Operator:
+    """The mistake: to take what is known of the classifier for exact."""
+    return replace(on, n_j=on.n_j * 1e9, doubted=on.doubted[:, :0])

@@ -2,22 +2,21 @@
 
 import numpy as np
 
-from app.stats import bbse, diagnosis, reference
-from app.stats.bbse import Prepared
+from app.stats import reference
+from app.stats.estimator import Operator
 from app.stats.moments import Floats, Sums
-from tests.calibration import streams
+from tests.calibration import answers, streams
 from tests.fashion import UNIFORM
 
 PANES = 512
 PER_PANE = 20
 
 
-def prepared(n: int, rng: np.random.Generator | None = None) -> Prepared:
+def prepared(n: int, rng: np.random.Generator | None = None) -> Operator:
     """A reference of `n` records: the population itself, or a sample of it."""
     joint = streams.confusion()
     counts = np.round(n * joint) if rng is None else streams.references(joint, n, 1, rng)[0].counts
-    made = reference.from_confusion(counts.astype(np.int64))
-    return bbse.prepare(made, diagnosis.diagnose(made))
+    return answers.hard(reference.from_confusion(counts.astype(np.int64)))
 
 
 def abrupt(label: int, to: float, ago: int, panes: int = PANES) -> Floats:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.stats import bbsd, mmd
+from app.stats import bbsd
 from app.stats import reference as references
 from app.stats.moments import Floats
 from app.stats.overdispersion import overdispersion
+from bench.paper import mmd
 from tests import fashion
 
 pytestmark = pytest.mark.slow

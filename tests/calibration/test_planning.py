@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from app.stats import bbsd, bbse, intervals, planning
+from app.stats import bbsd, planning
 from app.stats import reference as references
-from app.stats.bbse import Prepared
-from app.stats.diagnosis import diagnose
 from app.stats.moments import Floats, Sums
 from app.stats.planning import Needed
 from app.stats.reference import Reference
 from tests import fashion
+from tests.calibration import answers
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +22,8 @@ def confusion() -> Floats:
     return references.from_sample(K, pool.predicted, pool.labels).conditional()
 
 
-def reference_of(n: int, rng: np.random.Generator) -> Prepared:
-    reference = Reference(rng.multinomial(n, (confusion() * UNIFORM).ravel()).reshape(K, K))
-    return bbse.prepare(reference, diagnose(reference))
+def reference_of(n: int, rng: np.random.Generator) -> Reference:
+    return Reference(rng.multinomial(n, (confusion() * UNIFORM).ravel()).reshape(K, K))
 
 
 @pytest.mark.parametrize(("label", "mass"), [(1, 0.15), (5, 0.2), (6, 0.2)])
@@ -36,11 +34,11 @@ def test_windows_of_the_promised_size_have_about_the_promised_power(
     q = np.where(np.arange(K) == label, mass, (1.0 - mass) / 9)
     detected = []
     for _ in range(1000):
-        on = reference_of(5000, rng)
-        size = planning.predictions_to_detect(on, q, power=0.8)
+        reference = reference_of(5000, rng)
+        size = planning.predictions_to_detect(answers.hard(reference), q, power=0.8)
         assert isinstance(size, Needed)
         window = rng.multinomial(size.predictions, confusion() @ q)
-        detected.append(bbsd.chi_square(on.reference.predicted, window).p_value < 0.05)
+        detected.append(bbsd.chi_square(reference.predicted, window).p_value < 0.05)
 
     # Each reference's own noise moves its promise; the design study finds .73 to .85. The
     # Monte-Carlo standard error is .013.
@@ -54,11 +52,11 @@ def test_windows_of_the_promised_size_have_the_promised_half_width(label: int) -
     half = 0.03
     widths = []
     for _ in range(100):
-        on = reference_of(10_000, rng)
+        on = answers.hard(reference_of(10_000, rng))
         size = planning.predictions_for_half_width(on, q, half)[label]
         assert isinstance(size, Needed)
         window = Sums(rng.multinomial(size.predictions, confusion() @ q))
-        found = intervals.score(on, bbse.estimate(on, window), window)
+        found = answers.answer(on, window).shares()
         widths.append((found.upper - found.lower)[label] / 2)
 
     assert np.mean(widths) == pytest.approx(half, rel=0.05)

@@ -214,10 +214,3 @@ def test_predictions_that_are_all_the_same_show_nothing() -> None:
 
     assert planning.predictions_to_detect(silent, np.array([0.9, 0.1])) == Unattainable(np.inf)
     assert np.isnan(planning.smallest_visible_shift(silent, 1000)).all()
-
-
-def test_the_worst_direction_worked_by_hand() -> None:
-    # sqrt(1 / 400 + (.36 + 1.96) / 928) / .1: both parts are .0025.
-    found = planning.worst_direction_error(0.1, np.array([0.6, 1.4]), 928, 400.0)
-
-    assert found == pytest.approx(np.sqrt(0.005) / 0.1)

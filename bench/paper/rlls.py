@@ -1,7 +1,7 @@
-"""Regularised weights (RLLS; Azizzadenesheli et al., 2019): available for comparison, no default.
+"""Regularised weights (RLLS; Azizzadenesheli et al., 2019), for comparison.
 
 Shrinking towards `w = 1` by a worst-case amount answers "no shift" to shifts that are plainly
-there; `correction.shrinkage` shrinks by what the window's own evidence asks for.
+there; the service's default pulls by what the window's own evidence asks for.
 """
 
 import numpy as np
@@ -16,13 +16,6 @@ def regularised_weights(C: Floats, mu: Floats, strength: float, gamma: float = 1
     Neither norm is squared. `theta` is zero iff `|C'b| <= strength |b|`; it solves `C theta = b`
     if even that has `|theta| >= strength |C^-T theta|`; between the two it is the ridge solution
     whose residual r has `|C'r| = strength |r|`.
-
-    >>> C = np.array([[0.4, 0.1], [0.1, 0.4]])
-    >>> for strength in (0.0, 0.31, 1.0):
-    ...     regularised_weights(C, np.array([0.6, 0.4]), strength).round(3).tolist()
-    [1.333, 0.667]
-    [1.0, 1.0]
-    [1.0, 1.0]
     """
     b = mu - C.sum(axis=1)
     U, s, Vt = np.linalg.svd(C)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from app.stats.rlls import regularised_weights
+from bench.paper.rlls import regularised_weights
 
 C = np.array([[0.30, 0.05, 0.05], [0.03, 0.20, 0.05], [0.02, 0.05, 0.25]])
 MU = np.array([0.2, 0.5, 0.3])
@@ -37,3 +37,12 @@ def test_gamma_scales_the_change() -> None:
     full, half = regularised_weights(C, MU, 0.1), regularised_weights(C, MU, 0.1, gamma=0.5)
 
     assert half - 1.0 == pytest.approx((full - 1.0) / 2.0)
+
+
+@pytest.mark.parametrize(
+    ("strength", "expected"), [(0.0, [4 / 3, 2 / 3]), (0.31, [1.0, 1.0]), (1.0, [1.0, 1.0])]
+)
+def test_two_labels_by_hand(strength: float, expected: list[float]) -> None:
+    two = np.array([[0.4, 0.1], [0.1, 0.4]])
+
+    assert regularised_weights(two, np.array([0.6, 0.4]), strength) == pytest.approx(expected)

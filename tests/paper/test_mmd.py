@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.stats import mmd
+from bench.paper import mmd
 
 
 def test_the_tail_of_a_mixture_is_that_of_simulated_ones() -> None:
@@ -21,6 +21,10 @@ def test_a_single_weight_is_a_chi_square() -> None:
     assert mmd.mixture_sf(7.0, np.array([2.0])) == pytest.approx(float(stats.chi2.sf(3.5, 1)))
 
 
+def test_equal_weights_are_a_chi_square_with_as_many_degrees_of_freedom() -> None:
+    assert mmd.mixture_sf(18.307, np.ones(10)) == pytest.approx(0.05, abs=1e-5)
+
+
 def test_no_spread_at_all_leaves_no_doubt() -> None:
     assert mmd.mixture_sf(0.0, np.zeros(3)) == 1.0
     assert mmd.mixture_sf(0.1, np.zeros(3)) == 0.0
@@ -33,6 +37,15 @@ def test_a_changed_distribution_is_seen_and_an_empty_window_is_not() -> None:
 
     assert mmd.mmd(reference, other.sum(axis=0), 200).p_value < 1e-6
     assert mmd.mmd(reference, np.zeros(mmd.FEATURES), 0).p_value == 1.0
+
+
+def test_the_same_distribution_is_not_suspicious() -> None:
+    rows = np.random.default_rng(1).dirichlet(np.ones(3), size=500)
+    reference = mmd.embed(rows[:300], seed=7)
+
+    found = mmd.mmd(reference, reference.features.of(rows[300:]).sum(axis=0), 200)
+
+    assert 0.05 < found.p_value < 1.0
 
 
 def test_features_are_frozen_by_their_seed() -> None:
