@@ -35,4 +35,3 @@ def upgrade() -> None:
     op.execute(REFERENCE)
     op.execute(ROLLUP)
     op.execute(MODEL)
-

@@ -380,14 +380,15 @@ def test_the_control_a_cache_that_knows_versions_only_keeps_the_old_one(
 
 
 def test_rows_are_calibrated_on_the_replacement(fraud: TestClient, database: Database) -> None:
-    calibrations = fraud.app.state.services.calibrations  # type: ignore[attr-defined]
+    evaluator = fraud.app.state.services.evaluator  # type: ignore[attr-defined]
     found = []
     for body in (softmax_sample(200), softmax_sample(150), {"confusion": CONFUSION}):
         put(fraud, body)
         with database.begin() as conn:
-            found.append(calibrations.get(models.get(conn, "fraud"), VERSION))
+            prepared = evaluator.prepared(conn, models.get(conn, "fraud"), VERSION)
+            found.append(prepared.calibration)
 
-    assert found[0].scale != found[1].scale
+    assert not np.array_equal(found[0].slope, found[1].slope)
     assert found[2] is None
 
 
