@@ -106,8 +106,9 @@ def recall(support: Counts, recalled_: Floats, *, level: float = 0.95) -> Rates:
 def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.95) -> Rates:
     """`p(true y | predicted y) = R_y q_y / p(predicted y)` on the window, by estimated label.
 
-    By the delta method where the label is identified; else as far as its share `q` may reach. NaN
-    for labels not predicted in the window.
+    Where the label is identified, the interval is made around the raw share by the delta method, and
+    reaches to the estimate; else it goes as far as the share's. NaN for labels not predicted in the
+    window.
 
     >>> from app.stats import cells, estimator, intervals
     >>> on = estimator.prepare(cells.of_confusion(np.array([[90, 20], [10, 80]]), np.arange(2)))
@@ -122,8 +123,9 @@ def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.
     share = np.where(share > 0.0, share, np.nan)
     theta = np.clip(R * estimate.q / share, 0.0, 1.0)
     half = quantile(level) * _precision_error(at, R, theta, owner) / share
-    lower = np.where(at.exact, theta - half, R * q.lower / share)
-    upper = np.where(at.exact, theta + half, R * q.upper / share)
+    centre = R * (at.unbiased.K @ mu) / share
+    lower = np.where(at.exact, centre - half, R * q.lower / share)
+    upper = np.where(at.exact, centre + half, R * q.upper / share)
     return Rates(
         theta,
         np.minimum(theta, np.clip(lower, 0.0, 1.0)),
