@@ -106,9 +106,9 @@ def recall(support: Counts, recalled_: Floats, *, level: float = 0.95) -> Rates:
 def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.95) -> Rates:
     """`p(true y | predicted y) = R_y q_y / p(predicted y)` on the window, by estimated label.
 
-    Where the label is identified, the interval is made around the raw share by the delta method, and
-    reaches to the estimate; else it goes as far as the share's. NaN for labels not predicted in the
-    window.
+    Where the label is identified, the interval is made around the raw share by the delta method,
+    and reaches to the estimate; else it goes as far as the share's. NaN for labels not predicted in
+    the window.
 
     >>> from app.stats import cells, estimator, intervals
     >>> on = estimator.prepare(cells.of_confusion(np.array([[90, 20], [10, 80]]), np.arange(2)))

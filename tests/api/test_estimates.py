@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.stats.moments import Floats
-from tests.factories import LABELS, VERSION, register
+from tests.factories import CONFUSION, LABELS, VERSION, register
 from tests.fashion import draw, outputs
 
 URL = "/v1/models/fraud"
@@ -20,7 +20,7 @@ def send(client: TestClient, counts: dict[str, int], **more: Any) -> None:
     client.post(f"{URL}/predictions", json=body).raise_for_status()
 
 
-def estimate(client: TestClient, **query: str) -> dict[str, Any]:
+def estimate(client: TestClient, **query: str | float) -> dict[str, Any]:
     answer = client.get(f"{URL}/estimate", params=query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -207,3 +207,99 @@ def test_a_model_grown_unsure_is_not_taken_for_a_changed_mix(fashion: TestClient
     assert {label["q"] for label in found["labels"]} == {None}
     assert found["accuracy"] is None
     assert found["labels"][0]["predicted"] is not None
+
+
+def test_the_papers_numbers_stand_beside_the_default(fraud: TestClient) -> None:
+    send(fraud, {"legit": 900, "fraud": 90, "abuse": 10})
+
+    found = estimate(fraud)
+
+    raw = np.linalg.solve(np.array(CONFUSION) / 10_000, [0.9, 0.09, 0.01])
+    assert found["method"] == "bbse-cells"
+    assert (found["bbse"]["moments"], found["bbse"]["reason"]) == ("hard", None)
+    assert [one["label"] for one in found["bbse"]["labels"]] == list(LABELS)
+    assert [one["w"] for one in found["bbse"]["labels"]] == pytest.approx(raw.tolist())
+    shares = [w * one["p"] for w, one in zip(raw, found["labels"], strict=True)]
+    assert [one["q"] for one in found["bbse"]["labels"]] == pytest.approx(shares)
+
+
+def test_a_method_of_choice_is_the_papers_clipped_and_the_intervals_stay(
+    fraud: TestClient,
+) -> None:
+    send(fraud, {"legit": 960, "fraud": 38, "abuse": 2})
+    default = estimate(fraud)
+
+    found = estimate(fraud, method="bbse-hard")
+
+    raw = np.array([one["q"] for one in found["bbse"]["labels"]])
+    clipped = np.maximum(raw, 0.0) / np.maximum(raw, 0.0).sum()
+    assert raw.min() < 0.0
+    assert found["method"] == "bbse-hard"
+    assert [one["q"] for one in found["labels"]] == pytest.approx(clipped.tolist())
+    assert [one["q_raw"] for one in found["labels"]] == pytest.approx(raw.tolist())
+    for ours, theirs in zip(found["labels"], default["labels"], strict=True):
+        assert (ours["q_lower"], ours["q_upper"]) == (theirs["q_lower"], theirs["q_upper"])
+
+
+def test_below_a_given_delta_the_papers_weights_are_one(fraud: TestClient) -> None:
+    send(fraud, {"legit": 900, "fraud": 90, "abuse": 10})
+
+    found = estimate(fraud, method="bbse-hard", delta=0.5)
+
+    assert "degenerate_w1" in found["status"]
+    assert [one["w"] for one in found["labels"]] == [1.0, 1.0, 1.0]
+    assert "degenerate_w1" not in estimate(fraud, method="bbse-hard", delta=0.001)["status"]
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ({"method": "em"}, "method"),
+        ({"delta": 0.1}, "delta"),
+        ({"delta": 0.1, "method": "default"}, "delta"),
+        ({"delta": -1, "method": "bbse-hard"}, "delta"),
+    ],
+)
+def test_a_method_that_there_is_not_is_refused(
+    fraud: TestClient, query: dict[str, str | float], parameter: str
+) -> None:
+    answer = fraud.get(f"{URL}/estimate", params=query)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["parameter"] == parameter
+
+
+def test_a_models_setting_chooses_what_its_shares_are(fraud: TestClient) -> None:
+    send(fraud, {"legit": 900, "fraud": 90, "abuse": 10})
+    default = estimate(fraud)
+    body = fraud.get(URL).json()
+    settings = {name: body[name] for name in ("labels", "windows", "alarm")}
+
+    fraud.put(URL, json={**settings, "estimator": "bbse-hard"}).raise_for_status()
+
+    found = estimate(fraud)
+    assert (found["method"], estimate(fraud, method="default")["method"]) == (
+        "bbse-hard",
+        "bbse-cells",
+    )
+    assert found["labels"][1]["q"] == pytest.approx(found["bbse"]["labels"][1]["q"])
+    assert estimate(fraud, method="default")["labels"] == default["labels"]
+
+
+def test_labels_that_look_alike_are_named_in_a_sentence(client: TestClient) -> None:
+    client.put(URL, json={"labels": ["cat", "dog", "wolf"]}).raise_for_status()
+    confusion = [[900, 50, 50], [50, 480, 470], [50, 470, 480]]
+    client.put(f"{URL}/references/{VERSION}", json={"confusion": confusion}).raise_for_status()
+    send(client, {"cat": 300, "dog": 350, "wolf": 350})
+
+    found = estimate(client)
+
+    assert found["not_identified"] == ["dog", "wolf"]
+    (group,) = found["groups"]
+    assert group["labels"] == ["dog", "wolf"]
+    assert found["notes"] == [
+        "dog and wolf look alike to this classifier: their split is unknown; together "
+        f"{100 * group['q']:.1f} % [{100 * group['q_lower']:.0f}, {100 * group['q_upper']:.0f}]"
+    ]
+    assert group["q_upper"] - group["q_lower"] < 0.1
+    assert found["labels"][1]["q_upper"] - found["labels"][1]["q_lower"] > 0.5

@@ -10,7 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from app import metrics
 from app.api.gauges import HELP, Caps, forget_counters_of_others, rendered
 from app.domain.alarm import AlarmKind, AlarmState, Severity
-from app.domain.evaluation import AccuracyNow, AssumptionFound, LabelColumns, Significance
+from app.domain.evaluation import (
+    AccuracyNow,
+    AssumptionFound,
+    LabelColumns,
+    PaperNumbers,
+    Significance,
+)
 from app.domain.fleet import Fleet, OpenAlarm, VersionNow, WindowNow
 from app.domain.verdict import Verdict
 
@@ -135,6 +141,29 @@ def test_an_alarm_is_active_from_firing_until_it_is_over(state: AlarmState, acti
     assert severities == {Severity.INFO: 0.0, Severity.WARNING: 0.0, Severity.CRITICAL: active}
     assert value(found, "shiftwatch_alarm_state", **OWN, alarm="shift", state=state.value) == 1.0
     assert value(found, "shiftwatch_alarm_state", **OWN, alarm="shift", state="ok") == 0.0
+
+
+@pytest.mark.parametrize("state", [AlarmState.PENDING, AlarmState.FIRING])
+def test_what_an_active_shift_alarm_says_has_moved_is_told(state: AlarmState) -> None:
+    alarm = OpenAlarm(AlarmKind.SHIFT, state, Severity.CRITICAL, Verdict.NOT_LABEL_SHIFT)
+
+    found = shown(fleet(replace(VERSION, alarms=(alarm,))))["shiftwatch_alarm_verdict"]
+
+    told = {dict(labels)["verdict"]: value for labels, value in found.items()}
+    active = 1.0 if state is AlarmState.FIRING else 0.0
+    assert told == {"label_shift": 0.0, "not_label_shift": active, "undetermined": 0.0}
+
+
+def test_the_papers_weights_are_shown_with_their_moments_where_there_are_any() -> None:
+    paper = PaperNumbers("soft", 0.03, (0.8, 0.21, -0.01), (0.9, 3.5, -0.3))
+    singular = PaperNumbers("hard", 0.0, None, None, "never_predicted", (2,))
+
+    with_weights = fleet(replace(VERSION, windows=(replace(WINDOW, paper=paper),)))
+    without = fleet(replace(VERSION, windows=(replace(WINDOW, paper=singular),)))
+
+    name = "shiftwatch_bbse_weight"
+    assert value(with_weights, name, **IN_WINDOW, moments="soft", label="abuse") == -0.3
+    assert name not in shown(without)
 
 
 def test_one_verdict_is_true_and_the_others_are_not() -> None:

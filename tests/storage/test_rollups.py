@@ -78,6 +78,8 @@ def assert_equal(found: Mapping[Kind, Sums], plain: Mapping[Kind, Sums]) -> None
             assert ours is theirs
             continue
         assert ours.cells.tolist() == theirs.cells.tolist()
+        assert ours.codes.tolist() == theirs.codes.tolist()
+        assert ours.code_counts.tolist() == theirs.code_counts.tolist()
         for name in ("prob", "outer", "score", "score_squared", "score_by_label"):
             assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12, atol=1e-12)
 
@@ -360,3 +362,58 @@ def test_the_last_predictions_begin_with_a_pane_or_a_block(
     found = rollups.start_of_last(stored, stream, count, START + 3 * HOUR)
 
     assert found == START + minute * MINUTE
+
+
+def soft(*labels: int) -> Sums:
+    """A softmax row for each of these labels."""
+    rows = np.array([0.7 * np.eye(3)[label] + 0.1 for label in labels])
+    return moments.sums(3, moments.argmax(rows), rows)
+
+
+def without_codes(conn: Connection) -> None:
+    """As the release before codes were kept would have left the blocks."""
+    conn.execute(update(rollup).values(codes=None, code_counts=None))
+
+
+def codes_kept(conn: Connection) -> list[bool]:
+    rows = conn.execute(select(rollup.c.codes).where(rollup.c.kind == "soft")).scalars()
+    return [codes is not None for codes in rows]
+
+
+def test_a_block_that_has_lost_its_codes_is_made_anew_while_its_panes_are_there(
+    stored: Connection,
+) -> None:
+    panes.add(stored, {PaneKey(1, "v1", START, "soft"): soft(0, 1, 1)}, 0, START)
+    first = total(stored, START, START + DAY, ALL)
+    without_codes(stored)
+
+    again = total(stored, START, START + DAY, ALL)
+
+    assert first["soft"].soft is not None
+    assert first["soft"].soft.coded
+    assert moments.same(again["soft"], first["soft"])
+    assert all(codes_kept(stored))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_added_to_a_block_without_codes_has_none_either(
+    stored: Connection, *, lost: bool
+) -> None:
+    stream = replace(STREAM, horizon=Horizon(coarse=START + 30 * MINUTE))
+    rollups.coarsen(stored, STREAM, START, START)
+    panes.add(stored, {PaneKey(1, "v1", START, "soft"): soft(0)}, 0, START)
+    rollups.coarsen(stored, STREAM, START, START + 30 * MINUTE)
+    if lost:
+        without_codes(stored)
+    later = START + 30 * MINUTE
+    panes.add(stored, {PaneKey(1, "v1", later, "soft"): soft(1, 2)}, 0, START)
+
+    rollups.coarsen(stored, stream, later, START + HOUR)
+
+    found = rollups.total(
+        stored, replace(STREAM, horizon=Horizon(coarse=START + HOUR)), START, START + HOUR
+    )["soft"]
+    assert found.n == 3
+    assert found.soft is not None
+    assert found.soft.coded is not lost
+    assert codes_kept(stored) == [not lost]
