@@ -74,7 +74,7 @@ class PaneView(BaseModel):
     """All predictions of a version in one slice of time; `counts` are those of every record.
 
     The slice is `length` long: a pane, or a block of 60 panes where it is older than panes are
-    kept; then it has no `codes`.
+    kept. A block that an earlier release made has no `codes`.
     """
 
     start: Moment

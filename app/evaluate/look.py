@@ -225,7 +225,8 @@ class Evaluator:
             return self.between(conn, of, end, end, now, attention)
         basis = self.prepared(conn, of.model, of.version).basis
         parts = alike([found for _, found in newest], of.model.k, basis)
-        operator = basis.for_window(parts[0]).operator
+        # Of all parts together: one without softmax rows does not show whether codes are missing.
+        operator = basis.for_window(moments.total(parts)).operator
         chosen = None if operator is None else adaptive.choose(operator, parts, phi=of.phi)
         if chosen is None:
             return self.between(conn, of, newest[-1][0], end, now, attention)
