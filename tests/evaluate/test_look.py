@@ -41,10 +41,9 @@ def test_a_pane_without_softmax_rows_does_not_hide_that_codes_are_missing() -> N
 
 def test_one_pane_without_codes_takes_them_from_all() -> None:
     first, *others = soft_panes()
+    found: list[Mapping[Kind, Sums]] = [{"soft": part} for part in others]
 
-    parts = look.alike(
-        [{"soft": moments.without_codes(first)}, *({"soft": part} for part in others)], 10, basis()
-    )
+    parts = look.alike([{"soft": moments.without_codes(first)}, *found], 10, basis())
 
     assert not any(part.soft is None or len(part.soft.codes) for part in parts)
 
