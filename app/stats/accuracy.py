@@ -72,8 +72,8 @@ def accuracy(at: Design, estimate: Estimate, reference: float, *, level: float =
     >>> round(now.estimate, 3), round(now.lower, 3), round(now.upper, 3)
     (0.81, 0.728, 0.892)
     """
-    R = recalled(at.on)
-    lines = [_line(at, of, R, estimate.mu) for of, _ in at.of_labels]
+    R = at.on.recall
+    lines = [_line(at, of, estimate.mu) for of, _ in at.of_labels]
     halves = np.array([line.half_width(level) for line in lines])
     halves[1:] /= WORTH_A_RIDGE
     line = lines[int(halves.argmin())]
@@ -117,12 +117,11 @@ def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.
     >>> precision(at, found, intervals.shares(at, found)).estimate.round(3).tolist()
     [0.336, 0.986]
     """
-    on, R = at.on, recalled(at.on)
-    mu, owner = estimate.mu, _owner(on)
-    share = _of_owner(on, owner, mu)
+    on, R, mu = at.on, at.on.recall, estimate.mu
+    share = on.predicting(mu[on.hits[0]])
     share = np.where(share > 0.0, share, np.nan)
     theta = np.clip(R * estimate.q / share, 0.0, 1.0)
-    half = quantile(level) * _precision_error(at, R, theta, owner) / share
+    half = quantile(level) * _precision_error(at, theta) / share
     centre = R * (at.unbiased.K @ mu) / share
     lower = np.where(at.exact, centre - half, R * q.lower / share)
     upper = np.where(at.exact, centre + half, R * q.upper / share)
@@ -133,71 +132,44 @@ def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.
     )
 
 
-def recalled(on: Operator) -> Floats:
-    """`R_l`: how probable a prediction of label l is, given l, as the cells have it."""
-    owner = _owner(on)
-    hits = np.flatnonzero(owner >= 0)
-    return _added(on, owner[hits], on.A[hits, owner[hits]])
-
-
-def _owner(on: Operator) -> Counts:
-    """The estimated label that each cell predicts; -1 if that label is absent."""
-    place = np.full(on.k, -1)
-    place[on.table.present] = np.arange(on.size)
-    return np.asarray(place[on.table.first])
-
-
-def _of_owner(on: Operator, owner: Counts, weights: Floats) -> Floats:
-    """Weights of cells added up by the label that they predict."""
-    hits = owner >= 0
-    return _added(on, owner[hits], weights[hits])
-
-
-def _line(at: Design, of: Linear, R: Floats, mu: Floats) -> _Line:
+def _line(at: Design, of: Linear, mu: Floats) -> _Line:
     """`h = R' K`, with `Var(h) / m + sum_l q_l^2 / n_l Var_l(h - 1(correct))` for its noise."""
-    on, q = at.on, at.q
+    on, q, R = at.on, at.q, at.on.recall
     h = R @ of.K
     g, p = (R if of.G is None else R @ of.G), on.A @ q
     window = (h**2 @ p - float(h @ p) ** 2) / at.m
-    reference = (q**2 / on.n_j) @ _excess(on, h, g, R)
+    reference = (q**2 / on.n_j) @ _excess(on, h, g)
     bias = R - g
     low, high = float(bias.min()), float(bias.max())
     sd = max(float(window) + float(reference), 1e-300) ** 0.5
     return _Line(float(h @ mu), sd, low, high)
 
 
-def _excess(on: Operator, h: Floats, g: Floats, R: Floats) -> Floats:
+def _excess(on: Operator, h: Floats, g: Floats) -> Floats:
     """`Var_l(h_b - 1(b predicts l))` over the cells of label l's records, some of them astray."""
-    owner = _owner(on)
-    hits = np.flatnonzero(owner >= 0)
-    mean = g - R
-    own = _added(on, owner[hits], on.A[hits, owner[hits]] * h[hits])
-    spread = h**2 @ on.A - 2.0 * own + R - mean**2
-    mixed, mixed_h = _of_owner(on, owner, on.mix), _of_owner(on, owner, on.mix * h)
+    cell, _ = on.hits
+    mean, mix = g - on.recall, on.mix[cell]
+    own = on.predicting(on.A[on.hits] * h[cell])
+    spread = h**2 @ on.A - 2.0 * own + on.recall - mean**2
+    mixed, mixed_h = on.predicting(mix), on.predicting(mix * h[cell])
     anywhere = float(on.mix @ h**2) - 2.0 * mixed_h + mixed
     strayed = anywhere - 2.0 * mean * (float(on.mix @ h) - mixed) + mean**2
     return np.maximum(spread, 0.0) + on.stray * strayed
 
 
-def _precision_error(at: Design, R: Floats, theta: Floats, owner: Counts) -> Floats:
+def _precision_error(at: Design, theta: Floats) -> Floats:
     """The standard error of `R_y K_y.mu - theta_y p(predicted y)`, which is zero on average."""
-    on, of, q = at.on, at.unbiased, at.q
+    on, of, q, R = at.on, at.unbiased, at.q, at.on.recall
     p = on.A @ q
-    hits = np.flatnonzero(owner >= 0)
-    K_own = of.K[owner[hits], hits]
-    own_share = _of_owner(on, owner, p)
-    own = _added(on, owner[hits], p[hits] * K_own)
+    cell, label = on.hits
+    K_own = of.K[label, cell]
+    own_share = on.predicting(p[cell])
+    own = on.predicting(p[cell] * K_own)
     G_own, mixed = (np.ones(on.size), q) if of.G is None else (np.diag(of.G), of.G @ q)
     square = R**2 * (of.K**2 @ p) - 2.0 * R * theta * own + theta**2 * own_share
     mean = R * mixed - theta * own_share
-    hit = _added(on, owner[hits], on.A[hits, owner[hits]] * K_own)
+    hit = on.predicting(on.A[on.hits] * K_own)
     # Of its own records, those that hit also make the recall.
     with_hits = R * (1.0 - R) - 2.0 * R * (hit - G_own * R)
     reference = R**2 * reference_noise(on, of, q**2) + q**2 / on.n_j * with_hits
     return np.sqrt(np.maximum(square - mean**2, 0.0) / at.m + np.maximum(reference, 0.0))
-
-
-def _added(on: Operator, label: Counts, weights: Floats) -> Floats:
-    """Weights added up by estimated label."""
-    total = np.bincount(label, weights=weights, minlength=on.size)
-    return np.asarray(total, dtype=np.float64)

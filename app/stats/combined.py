@@ -25,11 +25,14 @@ LARGEST_P = 0.99
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Mean and second moment of the softmax rows of one sample of (effective) size `n`."""
+    """Mean of the softmax rows of one sample of (effective) size `n`, and their squares about it.
+
+    `scatter` is the sum of squares and products about the mean.
+    """
 
     n: float
     mean: Floats
-    second: Floats
+    scatter: Floats
 
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -68,7 +71,8 @@ def combined(
     True
     """
     counts = bbsd.chi_square(reference.counts, window.counts, phi=phi, seed=seed)
-    parts = [counts, hotelling(reference, window, phi=phi), largest_t(reference, window, phi=phi)]
+    r, w = _scores(reference), _scores(window, phi)
+    parts = [counts, _hotelling(r, w), _largest_t(r, w)]
     p_values = np.array([part.p_value for part in parts if part.method != "none"])
     if not len(p_values):
         return Evidence("combined", 0.0, None, 1.0, "none")
@@ -85,10 +89,13 @@ def hotelling(reference: Sums, window: Sums, *, phi: float = 1.0) -> Evidence:
     F distribution with `p` (the rank of `S`, at most k - 1) and `n+m-p-1` degrees of freedom.
     Sums over many labels have no covariances, and then there is nothing to compare.
     """
-    r, w = _scores(reference), _scores(window, phi)
+    return _hotelling(_scores(reference), _scores(window, phi))
+
+
+def _hotelling(r: _Scores | None, w: _Scores | None) -> Evidence:
     if r is None or w is None or r.n + w.n <= 2.0 or len(r.mean) > FULL_OUTER_LABELS:
         return Evidence("hotelling", 0.0, 0, 1.0, "none")
-    pooled = _scatter(r) + _scatter(w)
+    pooled = r.scatter + w.scatter
     T2, p = _mahalanobis(r.mean - w.mean, pooled / (r.n + w.n - 2.0))
     T2 *= r.n * w.n / (r.n + w.n)
     left = r.n + w.n - p - 1.0
@@ -106,11 +113,14 @@ def largest_t(reference: Sums, window: Sums, *, phi: float = 1.0) -> Evidence:
     high scores has too low a mean and too low a variance at once. Labels whose score never varies
     say nothing.
     """
-    r, w = _scores(reference), _scores(window, phi)
+    return _largest_t(_scores(reference), _scores(window, phi))
+
+
+def _largest_t(r: _Scores | None, w: _Scores | None) -> Evidence:
     if r is None or w is None or r.n + w.n <= 2.0:
         return Evidence("t", 0.0, 0, 1.0, "none")
     df = r.n + w.n - 2.0
-    variance = np.maximum(np.diag(_scatter(r) + _scatter(w)), 0.0) / df * (1.0 / r.n + 1.0 / w.n)
+    variance = np.maximum(np.diag(r.scatter) + np.diag(w.scatter), 0.0) / df * (1.0 / r.n + 1.0 / w.n)
     moving = variance > 0.0
     if not moving.any():
         return Evidence("t", 0.0, 0, 1.0, "none")
@@ -152,13 +162,9 @@ def cauchy_tail(statistic: float) -> float:
 def _scores(sums: Sums, phi: float = 1.0) -> _Scores | None:
     if sums.soft is None or not sums.n:
         return None
+    n, mean = sums.n / phi, sums.soft.prob / sums.n
     second = moments.outer_matrix(len(sums.counts), sums.soft.outer) / sums.n
-    return _Scores(sums.n / phi, sums.soft.prob / sums.n, second)
-
-
-def _scatter(scores: _Scores) -> Floats:
-    """The sum of squares and products about the mean."""
-    return np.asarray(scores.n * (scores.second - np.outer(scores.mean, scores.mean)))
+    return _Scores(n, mean, n * (second - np.outer(mean, mean)))
 
 
 def _mahalanobis(d: Floats, S: Floats) -> tuple[float, int]:

@@ -9,6 +9,7 @@ merged: those that look alike have a wide interval (`app.stats.intervals`).
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize, special
@@ -44,7 +45,7 @@ EVIDENCE_DROP = 1.92
 MANY_LABELS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operator:
     """A reference as estimates use it, prepared once. L labels are present, in B cells.
 
@@ -79,6 +80,25 @@ class Operator:
     def even(self) -> Floats:
         """Halfway between the reference's mix and equal shares: no label is ruled out."""
         return (self.nu + 1.0 / self.size) / 2.0
+
+    @cached_property
+    def hits(self) -> tuple[Counts, Counts]:
+        """The cells that predict an estimated label, and which label that is."""
+        place = np.full(self.k, -1)
+        place[self.table.present] = np.arange(self.size)
+        label = place[self.table.first]
+        cell = np.flatnonzero(label >= 0)
+        return cell, label[cell]
+
+    @cached_property
+    def recall(self) -> Floats:
+        """How probable a prediction of each label is, given that label, as the cells have it."""
+        return self.predicting(self.A[self.hits])
+
+    def predicting(self, weights: Floats) -> Floats:
+        """Numbers of the cells that predict an estimated label, added up by label."""
+        total = np.bincount(self.hits[1], weights=weights, minlength=self.size)
+        return np.asarray(total, dtype=np.float64)
 
     def spread(self, values: Floats) -> Floats:
         """Numbers per estimated label as numbers per label of the model; NaN for absent ones."""

@@ -348,6 +348,9 @@ def reference_share(at: Design) -> float:
 def _chosen(at: Design, groups: Floats | None, level: float) -> list[tuple[Linear, Terms, Bools]]:
     """The linear estimates to use, and for which shares each."""
     choices = at.of_labels if groups is None else _of_groups(at, groups)
+    if len(choices) == 1:
+        of, terms_ = choices[0]
+        return [(of, terms_, np.ones(len(terms_.sd), dtype=np.bool_))]
     halves = np.stack([terms_.half_length(level) for _, terms_ in choices])
     halves[1:] /= WORTH_A_RIDGE
     best = halves.argmin(axis=0)

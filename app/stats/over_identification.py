@@ -9,6 +9,7 @@ it fits.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -37,7 +38,7 @@ STRAYED = 4.0
 MOST_GUESSES = 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cells:
     """The histogram of a reference, given each of its labels.
 
@@ -54,15 +55,21 @@ class Cells:
         """Whether there are two labels that any cell tells apart."""
         return len(self.A) > 1 and bool((np.ptp(self.A, axis=1) > 0.0).any())
 
-    @property
+    @cached_property
     def nu(self) -> Floats:
         """The label mix of the reference."""
         return np.asarray(self.n_j / self.n_j.sum())
 
-    def strayed(self, weights: Floats) -> Floats:
-        """`A weights`, had some records of each label come from anywhere."""
+    @cached_property
+    def strayed(self) -> Floats:
+        """`A`, had some records of each label come from anywhere."""
         stray = STRAYED / (self.n_j + STRAYED)
-        return np.asarray(self.A @ (weights * (1.0 - stray) + (weights @ stray) * self.nu))
+        return np.asarray(self.A * (1.0 - stray) + np.outer(self.A @ self.nu, stray))
+
+    @cached_property
+    def strayed_squares(self) -> Floats:
+        """Its squares, with a row for each label."""
+        return np.ascontiguousarray(self.strayed.T**2)
 
     def of(self, counts: Counts) -> Floats:
         """A window's counts by cell, without what the reference has never seen."""
@@ -159,12 +166,7 @@ def most(of: Cells, q: Floats, m: float) -> Floats:
     its own, and the sum of shares of labels that look alike. What one prediction more would make
     possible counts as possible, and so do cells of other labels where a label has few records.
     """
-    stray = STRAYED / (of.n_j + STRAYED)
-    A, mix, weight = of.A, of.A @ of.nu, 1.0 / (of.A @ q + 1.0 / m)
-    # Of `(1 - stray) A_bj + stray mix_b`.
-    square = (1.0 - stray) ** 2 * (weight @ A**2) + stray**2 * (weight @ mix**2)
-    square += 2.0 * (1.0 - stray) * stray * ((weight * mix) @ A)
-    return np.clip(1.0 / square, q, 1.0)
+    return np.clip(1.0 / (of.strayed_squares @ (1.0 / (of.A @ q + 1.0 / m))), q, 1.0)
 
 
 def coarsening(records: Counts) -> Counts:
@@ -241,8 +243,8 @@ def _noise(of: Cells, mu: Floats, q: Floats, square: Floats, m: float) -> tuple[
     normal ones, for the reference: where it expects a tenth of a record, one makes a square of 8.
     """
     likely = (m * q + of.nu) / (m + 1.0)
-    expected = of.strayed(likely)
-    t = of.strayed(np.maximum(square, likely**2) / of.n_j) / expected
+    expected = of.strayed @ likely
+    t = of.strayed @ (np.maximum(square, likely**2) / of.n_j) / expected
     p = (m * mu + expected / t) / (m + 1.0 / t)
     heavy = float((t**3 / (p * (1.0 / m + t) ** 2)).sum())
     return np.asarray(p * (1.0 / m + t)), heavy
@@ -283,7 +285,7 @@ def _least_squares(gram: Floats, b: Floats, positive: Bools) -> Floats:
     """With zeros everywhere else. A trace of the diagonal keeps labels that look alike regular."""
     q = np.zeros(len(b))
     if positive.any():
-        part = gram[np.ix_(positive, positive)]
+        part = gram[positive][:, positive]
         part[np.diag_indices(len(part))] *= 1.0 + 1e-10
         _, q[positive], _ = lapack.dposv(part, b[positive])
     return q
@@ -291,7 +293,7 @@ def _least_squares(gram: Floats, b: Floats, positive: Bools) -> Floats:
 
 def _precision(gram: Floats, positive: Bools) -> tuple[Floats, int]:
     """Variances of the shares, zero for labels without one, and the rank of the others' columns."""
-    part = gram[np.ix_(positive, positive)]
+    part = gram[positive][:, positive]
     scale = 1.0 / np.sqrt(np.diag(part))
     part *= np.outer(scale, scale)
     _, _, rank, _ = lapack.dpstrf(part, tol=1e-9)

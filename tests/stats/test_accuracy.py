@@ -208,7 +208,7 @@ def test_predictions_of_a_label_that_is_absent_are_right_for_none() -> None:
     # Label 2 has no records but is predicted for a tenth of label 0's.
     on = hard(np.array([[80, 10, 0], [10, 90, 0], [10, 0, 0]]))
 
-    assert accuracy.recalled(on) == pytest.approx([0.8, 0.9])
+    assert on.recall == pytest.approx([0.8, 0.9])
     assert accuracy_of(on, np.array([40.0, 55.0, 5.0])).estimate < 0.91
 
 
@@ -217,7 +217,7 @@ def test_cells_of_a_label_count_together_for_its_recall() -> None:
 
     # The cells of argmax 0, 1 and 2 are two each.
     expected = [on.A[0:2, 0].sum(), on.A[2:4, 1].sum(), on.A[4:6, 2].sum()]
-    assert accuracy.recalled(on) == pytest.approx(expected)
+    assert on.recall == pytest.approx(expected)
 
 
 def test_recall_has_wilsons_interval_and_is_undefined_without_records() -> None:
