@@ -374,13 +374,11 @@ def _of_window(at: Design, estimate: Estimate) -> tuple[str, ...]:
 
 def _tests(on: Basis, sums: Sums, phi: float, seed: int | None) -> tuple[Evidence, ...]:
     reference = on.overall.counts
-    on_labels = (
-        bbsd.chi_square(reference, sums.counts, phi=phi, seed=seed),
-        bbsd.ks_labels(reference, sums.counts),
-    )
+    counts = bbsd.chi_square(reference, sums.counts, phi=phi, seed=seed)
+    on_labels = (counts, bbsd.ks_labels(reference, sums.counts))
     if sums.soft is None or on.overall.soft is None:
         return on_labels
-    return (combined.combined(on.overall, sums, phi=phi, seed=seed), *on_labels)
+    return (combined.combined(on.overall, sums, counts, phi=phi), *on_labels)
 
 
 def of_reference(on: Basis, solver: Solver) -> tuple[str, ...]:

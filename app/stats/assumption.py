@@ -177,8 +177,10 @@ def unseen_predictions(reference: Counts, window: Counts) -> tuple[int, ...]:
     >>> unseen_predictions(np.array([50, 50, 0]), np.array([19, 30, 1]))
     ()
     """
-    n, m = float(reference.sum()), float(window.sum())
     new = np.flatnonzero((reference == 0) & (window > 0))
+    if not len(new):
+        return ()
+    n, m = float(reference.sum()), float(window.sum())
     t = window[new].astype(np.float64)
     log_p = sequential.log_rising(m - t + 1.0, t) - sequential.log_rising(n + m - t + 1.0, t)
     return tuple(int(label) for label in new[log_p < np.log(UNSEEN_BELOW)])

@@ -59,9 +59,16 @@ def overall(reference: Reference) -> Sums:
 
 
 def combined(
-    reference: Sums, window: Sums, *, phi: float = 1.0, seed: int | None = None
+    reference: Sums,
+    window: Sums,
+    counts: Evidence | None = None,
+    *,
+    phi: float = 1.0,
+    seed: int | None = None,
 ) -> Evidence:
     """Chi-square, Hotelling's T2 and the largest t as one test; chi-square alone without softmax.
+
+    `counts` is chi-square's result where it is known already.
 
     >>> rows = np.repeat([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]], [40, 20, 40], axis=0)
     >>> sums = moments.sums(2, rows.argmax(axis=1), rows)
@@ -70,7 +77,7 @@ def combined(
     >>> combined(sums, moments.sums(2, rows[30:].argmax(axis=1), rows[30:])).p_value < 0.05
     True
     """
-    counts = bbsd.chi_square(reference.counts, window.counts, phi=phi, seed=seed)
+    counts = counts or bbsd.chi_square(reference.counts, window.counts, phi=phi, seed=seed)
     r, w = _scores(reference), _scores(window, phi)
     parts = [counts, _hotelling(r, w), _largest_t(r, w)]
     p_values = np.array([part.p_value for part in parts if part.method != "none"])
@@ -120,7 +127,9 @@ def _largest_t(r: _Scores | None, w: _Scores | None) -> Evidence:
     if r is None or w is None or r.n + w.n <= 2.0:
         return Evidence("t", 0.0, 0, 1.0, "none")
     df = r.n + w.n - 2.0
-    variance = np.maximum(np.diag(r.scatter) + np.diag(w.scatter), 0.0) / df * (1.0 / r.n + 1.0 / w.n)
+    variance = (
+        np.maximum(np.diag(r.scatter) + np.diag(w.scatter), 0.0) / df * (1.0 / r.n + 1.0 / w.n)
+    )
     moving = variance > 0.0
     if not moving.any():
         return Evidence("t", 0.0, 0, 1.0, "none")

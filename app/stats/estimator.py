@@ -272,10 +272,9 @@ def inverted(H: Floats) -> tuple[Floats, bool]:
     """The pseudo-inverse of a Gram matrix, whatever the scale of its columns; is it the inverse?"""
     scale = 1.0 / np.sqrt(np.diag(H))
     unit = H * np.outer(scale, scale)
-    if len(H) > MANY_LABELS:
-        by_cholesky = _inverse(unit)
-        if by_cholesky is not None:
-            return by_cholesky * np.outer(scale, scale), True
+    by_cholesky = _inverse(unit)
+    if by_cholesky is not None:
+        return by_cholesky * np.outer(scale, scale), True
     values, vectors = np.linalg.eigh(unit)
     kept = values > NULL_EIGENVALUE * values[-1]
     root = (vectors[:, kept] / np.sqrt(values[kept])) * scale[:, None]
@@ -287,9 +286,11 @@ def _inverse(positive: Floats) -> Floats | None:
     factor, info = lapack.dpotrf(positive)
     if info or lapack.dpocon(factor, np.abs(positive).sum(axis=0).max())[0] < LEAST_CONDITION:
         return None
-    upper, _ = lapack.dpotri(factor)
-    whole = np.triu(upper)
-    whole += np.triu(upper, 1).T
+    # The other half of the answer is left as it was: the zeros that the factor has there.
+    whole, _ = lapack.dpotri(factor)
+    diagonal = whole.diagonal().copy()
+    whole += whole.T
+    whole.ravel(order="K")[:: len(whole) + 1] = diagonal
     return np.asarray(whole)
 
 
@@ -413,18 +414,18 @@ def _shrunken(on: Operator, raw: Floats, V: Floats) -> tuple[Floats, float]:
     S = _precision(V)
     if on.size > MANY_LABELS:
         return _shrunken_at_once(on, S, raw, V)
-    best, chosen, strength = -np.inf, on.nu, 0.0
+    best, chosen, strength, near = -np.inf, on.nu, 0.0, on.nu
     for centre in _centres(on):
         highest, q = -np.inf, _inside(raw, centre)
         for pull in PULL * on.size * STRONGER:
             q = _mode(S, raw, 1.0 + pull * centre, q, NEAR)
             evidence = _evidence(S, raw, pull * centre, q)
             if evidence > best:
-                best, chosen, strength = evidence, centre, float(pull)
+                best, chosen, strength, near = evidence, centre, float(pull), q
             highest = max(highest, evidence)
             if evidence < highest - EVIDENCE_FALLEN:
                 break
-    return _mode(S, raw, strength * chosen, _inside(raw, chosen), CONVERGED), strength
+    return _mode(S, raw, strength * chosen, near, CONVERGED), strength
 
 
 def _shrunken_at_once(on: Operator, S: Floats, raw: Floats, V: Floats) -> tuple[Floats, float]:

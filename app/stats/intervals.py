@@ -393,8 +393,9 @@ def _root(
     a1 = -2.0 * away * gain - z**2 * of.c1
     a0 = away**2 - z**2 * of.c0
     discriminant = a1**2 - 4.0 * a2 * a0
-    none = (a2 <= 0.0) | (discriminant < 0.0)
-    root = np.sqrt(np.where(none, 0.0, discriminant))
+    # Much bias and a low level leave no noise to speak of, and both roots are next to equal.
+    none = (a2 <= 0.0) | (discriminant < -ROUNDING * a1**2)
+    root = np.sqrt(np.maximum(discriminant, 0.0))
     return (-a1 + (root if upper else -root)) / (2.0 * np.where(none, 1.0, a2)), none
 
 
