@@ -76,10 +76,18 @@ class Operator:
         """Labels that are estimated."""
         return len(self.nu)
 
-    @property
+    @cached_property
     def even(self) -> Floats:
         """Halfway between the reference's mix and equal shares: no label is ruled out."""
         return (self.nu + 1.0 / self.size) / 2.0
+
+    @cached_property
+    def centres(self) -> list[Floats]:
+        """The mixes that estimates are pulled to: the reference's, or half towards equal shares."""
+        centres = [_floored(self.nu), _floored(self.even)]
+        if np.abs(centres[0] - centres[1]).max() * self.size < ALIKE:
+            return centres[:1]
+        return centres
 
     @cached_property
     def hits(self) -> tuple[Counts, Counts]:
@@ -319,9 +327,10 @@ def pilot(on: Operator, counts: Floats) -> Floats:
 
 EM_STEPS = 3
 MOST_STEPS = 100
-CONVERGED = 1e-7
+# The size of a last step: Newton's leave an error of its square.
+CONVERGED = 1e-6
 # Near enough for the evidence, which is flat at the mode.
-NEAR = 1e-4
+NEAR = 1e-3
 # For very many labels: strides of EM, and the part of an even share that ends them.
 MOST_STRIDES = 12
 MOVED_LITTLE = 0.003
@@ -415,7 +424,7 @@ def _shrunken(on: Operator, raw: Floats, V: Floats) -> tuple[Floats, float]:
     if on.size > MANY_LABELS:
         return _shrunken_at_once(on, S, raw, V)
     best, chosen, strength, near = -np.inf, on.nu, 0.0, on.nu
-    for centre in _centres(on):
+    for centre in on.centres:
         highest, q = -np.inf, _inside(raw, centre)
         for pull in PULL * on.size * STRONGER:
             q = _mode(S, raw, 1.0 + pull * centre, q, NEAR)
@@ -434,7 +443,7 @@ def _shrunken_at_once(on: Operator, S: Floats, raw: Floats, V: Floats) -> tuple[
     A Dirichlet prior of strength `a` spreads shares by `pi_j (1 - pi_j) / (a + 1)` around its
     centre; that is what the estimates scatter beyond their own noise.
     """
-    centre = _floored(on.nu)
+    centre = on.centres[0]
     noise = np.maximum(np.diag(V), LEAST_VARIANCE)
     scatter = float((((raw - centre) ** 2 - noise) / noise).sum())
     spread = float((centre * (1.0 - centre) / noise).sum())
@@ -443,14 +452,7 @@ def _shrunken_at_once(on: Operator, S: Floats, raw: Floats, V: Floats) -> tuple[
     # Each share by itself, which is next to the answer.
     trust = centre / (centre + pull * noise)
     start = _inside(trust * raw + (1.0 - trust) * centre, centre)
-    return _mode(S, raw, pull * centre, start, NEAR / on.size), float(pull)
-
-
-def _centres(on: Operator) -> list[Floats]:
-    centres = [_floored(on.nu), _floored(on.even)]
-    if np.abs(centres[0] - centres[1]).max() * on.size < ALIKE:
-        return centres[:1]
-    return centres
+    return _mode(S, raw, pull * centre, start, 0.1 * NEAR / on.size), float(pull)
 
 
 def _floored(mix: Floats) -> Floats:
