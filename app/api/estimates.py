@@ -36,7 +36,11 @@ MethodName = Annotated[
 ]
 Delta = Annotated[
     float | None,
-    Query(ge=0, le=1, description="the paper's threshold: weights are one at a lower sigma_min"),
+    Query(
+        ge=0,
+        le=1,
+        description="the paper's threshold: weights are one where sigma_min is at most that",
+    ),
 ]
 
 

@@ -47,7 +47,7 @@ def decide(
         return Correction(False, closed, np.ones(k))
     if verdict is Verdict.NOT_LABEL_SHIFT:
         raise Conflict(f"weights cannot be forced: {closed}")
-    if analysis.labels is None or analysis.total_variation is None:
+    if analysis.labels is None or _without_weights(analysis):
         return Correction(False, _INSEPARABLE if analysis.n else _EMPTY, np.ones(k))
     gamma = _shrinkage(analysis)
     if not gamma:
@@ -85,7 +85,7 @@ def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | N
             return f"the window holds {analysis.n} predictions, and {ENOUGH} are needed"
         case Verdict.NOT_LABEL_SHIFT:
             return "something other than the label mix has changed, so weights would be wrong"
-    if analysis.total_variation is None:
+    if _without_weights(analysis):
         return _INSEPARABLE
     p_value = analysis.tests[0].p_value
     if not correction.called_for(p_value, consistent=True, alarm=alarm):
@@ -94,6 +94,11 @@ def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | N
     if alarm is None and verdict is Verdict.NO_SHIFT:
         return f"the shift that was found {_where(p_value, alarm)} is too small to matter"
     return _doubt(analysis)
+
+
+def _without_weights(analysis: Analysis) -> bool:
+    """Whether nothing is known of the mix, or the paper's weights are all one."""
+    return analysis.total_variation is None or "degenerate_w1" in analysis.status
 
 
 def _doubt(analysis: Analysis) -> str | None:

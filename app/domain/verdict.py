@@ -64,10 +64,10 @@ def judge(
 
 def effect(analysis: Analysis, normal: Floats | None = None) -> float | None:
     """How far the label mix has moved, in total variation; None where it is not known."""
-    if normal is None or analysis.labels is None or analysis.total_variation is None:
+    if normal is None or analysis.mix is None or analysis.total_variation is None:
         return analysis.total_variation
-    known = np.isfinite(normal) & np.isfinite(analysis.labels.q)
-    return bbsd.total_variation(normal[known], analysis.labels.q[known])
+    known = np.isfinite(normal) & np.isfinite(analysis.mix)
+    return bbsd.total_variation(normal[known], analysis.mix[known])
 
 
 def _violated(analysis: Analysis, attention: Attention) -> bool:

@@ -18,6 +18,7 @@ from app.stats.intervals import (
     arm,
     quantile,
     reference_noise,
+    wilson,
 )
 from app.stats.moments import Counts, Floats
 
@@ -95,12 +96,8 @@ def recall(support: Counts, recalled_: Floats, *, level: float = 0.95) -> Rates:
     >>> found.lower.round(3).tolist(), found.upper.round(3).tolist()
     ([0.826, 0.711], [0.945, 0.867])
     """
-    z2 = quantile(level) ** 2
     n = np.where(support > 0, support, np.nan)
-    p = recalled_
-    centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n)
-    half = np.sqrt(z2 * (p * (1.0 - p) + z2 / (4.0 * n)) / n) / (1.0 + z2 / n)
-    return Rates(p, np.minimum(centre - half, p), np.maximum(centre + half, p))
+    return Rates(recalled_, *wilson(recalled_, n, quantile(level)))
 
 
 def precision(at: Design, estimate: Estimate, q: Intervals, *, level: float = 0.95) -> Rates:

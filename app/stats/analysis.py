@@ -21,7 +21,7 @@ from app.stats.estimator import Estimate, Operator
 from app.stats.identification import Identification
 from app.stats.intervals import Design
 from app.stats.moments import Bools, Counts, Floats, Sums
-from app.stats.reference import Reference
+from app.stats.reference import ABSENT_BELOW, Reference
 
 ENOUGH = 50
 
@@ -67,6 +67,12 @@ class Basis:
     @property
     def k(self) -> int:
         return len(self.nu)
+
+    @property
+    def few_records(self) -> tuple[int, ...]:
+        """Labels that are estimated from few records."""
+        few = (self.support >= ABSENT_BELOW) & (self.support < diagnosis.LOW_SUPPORT_BELOW)
+        return tuple(np.flatnonzero(few).tolist())
 
     def for_window(self, sums: Sums) -> Solver:
         """What to estimate a window with: by codes if it and the reference have them."""
@@ -116,8 +122,10 @@ class Group:
 class Analysis:
     """One window against its reference. Without predictions all but the status is None.
 
-    `reference_share` is the part of the estimate's variance that more predictions cannot remove.
-    `not_identified` and `weakly_identified` are labels that the reference cannot tell apart well.
+    `total_variation` is how far `mix` is from the reference's: the default's estimate, whichever is
+    shown. `reference_share` is the part of the estimate's variance that more predictions cannot
+    remove. `not_identified` and `weakly_identified` are labels that the reference cannot tell apart
+    well, `few_records` those that it has few records of.
     """
 
     n: int
@@ -126,6 +134,7 @@ class Analysis:
     labels: Labels | None = None
     groups: tuple[Group, ...] = ()
     tests: tuple[Evidence, ...] = ()
+    mix: Floats | None = None
     total_variation: float | None = None
     accuracy: Accuracy | None = None
     assumption: Assumption | None = None
@@ -133,6 +142,7 @@ class Analysis:
     paper: PaperEstimate | None = None
     not_identified: tuple[int, ...] = ()
     weakly_identified: tuple[int, ...] = ()
+    few_records: tuple[int, ...] = ()
 
 
 def basis(reference: Reference) -> Basis:
@@ -188,17 +198,22 @@ def analyse(
     ([0.1, 0.9], 0.81, ('ok', 'assumption_untestable_hard_only'))
     """
     solver = on.for_window(sums)
-    if not sums.n:
-        return Analysis(0, ("no_data", *of_reference(on, solver)), "bbse-cells")
-    seen = Analysis(
+    nothing = Analysis(
         n=sums.n,
-        status=(),
+        status=("no_data", *of_reference(on, solver)),
         method="bbse-cells",
+        not_identified=solver.identified.not_identified,
+        weakly_identified=solver.identified.weakly_identified,
+        few_records=on.few_records,
+    )
+    if not sums.n:
+        return nothing
+    seen = replace(
+        nothing,
+        status=(),
         tests=_tests(on, sums, phi, seed),
         assumption=assumptions.assess(on.check, sums, phi=phi),
         paper=bbse.estimate(on.paper(sums, wanted), sums),
-        not_identified=solver.identified.not_identified,
-        weakly_identified=solver.identified.weakly_identified,
     )
     seen = _estimated(seen, on, solver, sums, level, phi)
     if wanted != "default":
@@ -218,13 +233,14 @@ def _estimated(
         return replace(seen, labels=unknown, status=("unseen_prediction",))
     estimate = estimator.estimate(solver.operator, found.counts, phi)
     at = intervals.design(solver.operator, estimate)
-    known = solver.identified.anything
+    known, mix = solver.identified.anything, at.on.spread(estimate.q)
     return replace(
         seen,
         status=_of_window(at, estimate),
         labels=_labels(on, at, estimate, sums, level),
         groups=_groups(at, estimate, solver.identified, level),
-        total_variation=_effect(on, at.on.spread(estimate.q)) if known else None,
+        mix=mix,
+        total_variation=_effect(on, mix) if known else None,
         accuracy=accuracies.accuracy(at, estimate, on.accuracy, level=level),
         reference_share=intervals.reference_share(at),
     )
@@ -303,7 +319,10 @@ def _not_estimated(on: Basis, sums: Sums, level: float) -> Labels:
 
 
 def _as_printed(seen: Analysis, on: Basis, delta: float) -> Analysis:
-    """With the paper's `w` and `q` for the default's: Algorithm 1, put on the simplex."""
+    """With the paper's `w` and `q` for the default's: Algorithm 1, put on the simplex.
+
+    What the window means does not depend on what is shown: all else stays the default's.
+    """
     paper = seen.paper
     assert paper is not None
     assert seen.labels is not None
@@ -312,16 +331,11 @@ def _as_printed(seen: Analysis, on: Basis, delta: float) -> Analysis:
         ones = np.where(on.support > 0, 1.0, np.nan)
         unknown = np.full(on.k, np.nan)
         labels = replace(seen.labels, q=on.nu * ones, w=ones, raw=unknown)
-        return replace(
-            seen,
-            method=method,
-            status=(*seen.status, "degenerate_w1"),
-            labels=labels,
-            total_variation=None,
-        )
+        status = (*seen.status, "degenerate_w1")
+        return replace(seen, method=method, status=status, labels=labels)
     q = bbse.clipped(paper.q)
     labels = replace(seen.labels, q=q, w=q / on.nu, raw=paper.q)
-    return replace(seen, method=method, labels=labels, total_variation=_effect(on, q))
+    return replace(seen, method=method, labels=labels)
 
 
 def _groups(
@@ -355,13 +369,12 @@ def _moved(at: Design, estimate: Estimate, level: float) -> Bools:
     """Whose share is beyond what the reference's own mix can be, all labels together."""
     on = at.on
     found = intervals.shares(at, estimate, level=level, simultaneous=True)
-    z = intervals.quantile(level, on.size)
-    # The reference's mix is an estimate of that of its population, whose noise adds in squares.
-    noise = z * estimate.q / on.nu * np.sqrt(on.nu * (1.0 - on.nu) / on.n_j.sum())
-    low = estimate.q - np.hypot(estimate.q - found.lower, noise)
-    high = estimate.q + np.hypot(found.upper - estimate.q, noise)
+    # The reference's mix is an estimate, too. The arms of both intervals add in squares (MOVER).
+    lower, upper = intervals.wilson(on.nu, on.n_j.sum(), intervals.quantile(level, on.size))
+    grown = estimate.q - on.nu > np.hypot(estimate.q - found.lower, upper - on.nu)
+    shrunk = on.nu - estimate.q > np.hypot(found.upper - estimate.q, on.nu - lower)
     moved = np.zeros(on.k, dtype=np.bool_)
-    moved[on.table.present] = (low > on.nu) | (high < on.nu)
+    moved[on.table.present] = grown | shrunk
     return moved
 
 

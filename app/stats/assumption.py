@@ -121,8 +121,10 @@ def assess(check: Check, sums: Sums, *, phi: float = 1.0) -> Assumption:
     next to nothing unless a label is missing from the reference.
     """
     unseen = unseen_predictions(check.predicted, sums.counts)
-    if sums.n < LEAST_PREDICTIONS or not sums.counts[check.predictions.place >= 0].any():
+    if sums.n < LEAST_PREDICTIONS:
         return Assumption("untestable", None, unseen=unseen, status=("insufficient_data",))
+    if not sums.counts[check.predictions.place >= 0].any():
+        return Assumption("untestable", None, unseen=unseen, status=("unseen_prediction",))
     if sums.soft is None or check.cells is None or check.scores is None:
         return _assess_hard(check.predictions, sums.counts, unseen, phi)
     best = over_identification.fit(check.cells, check.cells.of(sums.soft.cells), phi=phi)

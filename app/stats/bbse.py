@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from app.stats.moments import Floats, Sums
+from app.stats.moments import Bools, Floats, Sums
 from app.stats.reference import Reference
 
 Moments = Literal["hard", "soft"]
@@ -141,9 +141,14 @@ def minimum_norm(A: Floats, mu: Floats) -> Floats:
     return np.asarray(np.linalg.pinv(A) @ mu, dtype=np.float64)
 
 
+def is_zero(sigma: Floats) -> Bools:
+    """Which singular values of a square matrix are zero but for rounding."""
+    return np.asarray(sigma <= len(sigma) * np.finfo(np.float64).eps * sigma[0])
+
+
 def _singular(reference: Reference, C: Floats, sigma: Floats) -> Singular | None:
     """Why `C` cannot be inverted; None if it can."""
-    if sigma[-1] > len(C) * np.finfo(np.float64).eps * sigma[0]:
+    if not is_zero(sigma)[-1]:
         return None
     missing = np.flatnonzero(reference.support == 0)
     if len(missing):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from app.stats import cells, estimator, identification
+from app.stats import bbse, cells, estimator, identification
 from app.stats.estimator import Operator
 from app.stats.identification import Identification, identify
 from app.stats.moments import FULL_OUTER_LABELS, Bools, Counts, Floats
@@ -142,7 +142,7 @@ def _spectrum(reference: Reference, present: Counts, soft: SoftReference | None)
     n_j = reference.support[present]
     A = reference.conditional(soft=soft is not None)[:, present]
     sigma, error = _joint_singular_values(A, n_j, soft, present)
-    conditional = np.asarray(np.linalg.svd(A, compute_uv=False), dtype=np.float64)
+    conditional = _without_rounding(np.asarray(np.linalg.svd(A, compute_uv=False)))
     return Spectrum(
         sigma_min=float(sigma[-1]),
         sigma_min_error=error,
@@ -164,7 +164,14 @@ def _joint_singular_values(
     U, sigma, Vt = np.linalg.svd(A * nu, full_matrices=False)
     second = _second_moment(U[:, -1], A, n_j, soft, present)
     mean_square = float(second @ (nu * Vt[-1] ** 2))
-    return sigma, float(np.sqrt(max(mean_square - float(sigma[-1]) ** 2, 0.0) / n))
+    return _without_rounding(sigma), float(
+        np.sqrt(max(mean_square - float(sigma[-1]) ** 2, 0.0) / n)
+    )
+
+
+def _without_rounding(sigma: Floats) -> Floats:
+    """Singular values with zeros for those that are nothing else."""
+    return np.where(bbse.is_zero(sigma), 0.0, sigma)
 
 
 def _second_moment(

@@ -428,6 +428,17 @@ def quantile(level: float, of: int = 1) -> float:
     return float(-ndtri((1.0 - level) / (2.0 * of)))
 
 
+def wilson(p: Floats, n: Floats | float, z: float) -> tuple[Floats, Floats]:
+    """The ends of Wilson's interval of a share `p` of `n` records.
+
+    >>> [round(float(end), 3) for end in wilson(np.array(0.9), 100, 1.96)]
+    [0.826, 0.945]
+    """
+    centre = (p + z**2 / (2.0 * n)) / (1.0 + z**2 / n)
+    half = z * np.sqrt((p * (1.0 - p) + z**2 / (4.0 * n)) / n) / (1.0 + z**2 / n)
+    return np.minimum(centre - half, p), np.maximum(centre + half, p)
+
+
 def memberships(size: int, groups: Sequence[Sequence[int]] | Sequence[Counts]) -> Floats:
     """A row for each group, with one for each label in it.
 

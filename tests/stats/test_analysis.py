@@ -180,7 +180,8 @@ def test_the_papers_estimate_takes_the_place_of_the_default(
     assert labels.raw.tolist() == paper.q.tolist()
     assert labels.q == pytest.approx(bbse.clipped(paper.q))
     assert labels.w == pytest.approx(labels.q / labels.p)
-    assert found.total_variation == pytest.approx(np.abs(labels.q - labels.p).sum() / 2)
+    # What the window means does not depend on what is shown of it.
+    assert found.total_variation == default.total_variation
     # Intervals are for the shares, whatever estimated them, and so is the accuracy.
     assert labels.q_lower.tolist() == labels_of(default).q_lower.tolist()
     assert found.accuracy == default.accuracy
@@ -212,7 +213,7 @@ def test_up_to_delta_the_paper_says_nothing_moved() -> None:
     assert labels_of(below).w.tolist() == [1.0, 1.0]
     assert labels_of(below).q.tolist() == [0.5, 0.5]
     assert np.isnan(labels_of(below).raw).all()
-    assert below.total_variation is None
+    assert below.total_variation == above.total_variation == default.total_variation
     assert "degenerate_w1" not in above.status
     # The default has no such rule.
     assert "degenerate_w1" not in default.status
@@ -287,6 +288,25 @@ def test_a_reference_that_separates_nothing_claims_nothing() -> None:
     assert found.total_variation is None
     # That predictions changed is seen all the same.
     assert found.tests[0].p_value < 0.001
+
+
+def test_a_rare_label_that_grew_has_moved() -> None:
+    N = np.array([[290, 10, 0, 0, 0], [10, 290, 0, 0, 0], [0, 0, 300, 0, 0]])
+    on = basis_of(np.vstack([N, np.eye(5, dtype=np.int64)[3:] * 6]))
+
+    found = labels_of(analysis.analyse(on, Sums(np.array([1750, 1750, 1500, 5000, 0]))))
+
+    assert found.w[3] > 50.0
+    assert found.moved[3]
+    # Six records are compatible with none in ten thousand.
+    assert not found.moved[4]
+
+
+def test_without_predictions_the_reference_is_told_of_all_the_same() -> None:
+    found = analysis.analyse(TWINS, Sums(np.zeros(3, dtype=np.int64)))
+
+    assert found.status == ("no_data", "not_identified")
+    assert found.not_identified == (1, 2)
 
 
 def test_groups_of_labels_that_look_alike_are_reported_with_their_sum() -> None:

@@ -266,7 +266,7 @@ def test_a_window_of_predictions_that_the_reference_never_made() -> None:
 
     found = assumption.assess(check, moments.sums(3, np.full(60, 2), unseen))
 
-    assert found == Assumption("untestable", None, unseen=(2,), status=("insufficient_data",))
+    assert found == Assumption("untestable", None, unseen=(2,), status=("unseen_prediction",))
 
 
 def test_predictions_that_the_reference_never_made_do_not_count_for_the_gap() -> None:
