@@ -67,10 +67,14 @@ class PaperNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """Labels whose share the reference cannot tell, or only roughly, by position."""
+    """Labels whose share the reference cannot tell, or only roughly, by position.
+
+    `few_records` are those that it has few records of, which may be why.
+    """
 
     not_identified: tuple[int, ...] = ()
     weakly_identified: tuple[int, ...] = ()
+    few_records: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,9 @@ def result(
         evidence=evidence,
         rates=_rates(analysis) if trusted else None,
         paper=_paper(analysis),
-        identified=Identified(analysis.not_identified, analysis.weakly_identified),
+        identified=Identified(
+            analysis.not_identified, analysis.weakly_identified, analysis.few_records
+        ),
         reference_share=analysis.reference_share,
     )
 
@@ -342,7 +348,11 @@ def notes(found: Result, model: Model) -> list[str]:
     groups = [words.Together(*astuple(group)) for group in found.groups]
     identified = found.identified
     return words.identification(
-        model.labels, identified.not_identified, identified.weakly_identified, groups
+        model.labels,
+        identified.not_identified,
+        identified.weakly_identified,
+        groups,
+        identified.few_records,
     )
 
 

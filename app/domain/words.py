@@ -22,6 +22,7 @@ def identification(
     not_identified: Sequence[int],
     weakly_identified: Sequence[int],
     groups: Sequence[Together],
+    few_records: Sequence[int] = (),
 ) -> list[str]:
     """What an estimate cannot know of some labels, and what it knows all the same.
 
@@ -32,37 +33,51 @@ def identification(
     grouped = {label for group in groups for label in group.labels}
     alone = [label for label in not_identified if label not in grouped]
     weak = [label for label in weakly_identified if label not in grouped]
-    said = [_group(labels, group, not_identified) for group in groups]
-    if alone:
+    said = []
+    for group in groups:
+        split = "weakly identified"
+        if not set(not_identified).isdisjoint(group.labels):
+            split = "unknown"
+        known = f"{100 * group.q:.1f} % [{100 * group.lower:.0f}, {100 * group.upper:.0f}]"
         said.append(
-            f"{_named(labels, alone)}: this reference cannot tell the share; the estimate shown is "
-            "about the reference's own"
+            f"{alike(labels, group.labels, few_records)}: their split is {split}; together {known}"
         )
+    if alone:
+        said.append(f"{_named(labels, alone)}: this reference cannot tell the share")
     if weak:
+        doubtful = {*not_identified, *weakly_identified}
+        wanting = _named(labels, [label for label in few_records if label in doubtful] or weak)
         said.append(
-            f"{_named(labels, weak)}: weakly identified; more labelled records of these labels are "
+            f"{_named(labels, weak)}: weakly identified; more labelled records of {wanting} are "
             "needed, a longer window will not help"
         )
     return said
 
 
-def _group(labels: Sequence[str], group: Together, not_identified: Sequence[int]) -> str:
-    unknown = not set(not_identified).isdisjoint(group.labels)
-    known = f"{100 * group.q:.1f} % [{100 * group.lower:.0f}, {100 * group.upper:.0f}]"
-    how = "unknown" if unknown else "weakly identified"
-    names = _named(labels, group.labels)
-    return f"{names} look alike to this classifier: their split is {how}; together {known}"
+def alike(labels: Sequence[str], group: Sequence[int], few_records: Sequence[int]) -> str:
+    """Why some labels are known together only: the classifier's doing, or too few records.
+
+    >>> alike(["cat", "dog", "wolf"], [1, 2], [2])
+    'dog and wolf cannot be told apart with so few labelled records of wolf'
+    """
+    names, few = _named(labels, group), [label for label in group if label in few_records]
+    if few:
+        return f"{names} cannot be told apart with so few labelled records of {_named(labels, few)}"
+    return f"{names} look alike to this classifier"
 
 
 def _named(labels: Sequence[str], chosen: Sequence[int]) -> str:
+    return named([labels[label] for label in chosen])
+
+
+def named(names: Sequence[str], last: str = "and") -> str:
     """
-    >>> _named(["a", "b", "c"], [0, 1, 2])
-    'a, b and c'
+    >>> named(["a", "b", "c"]), named(["a", "b", "c", "d", "e", "f", "g"])
+    ('a, b and c', 'a, b, c, d, e and 2 more')
     """
-    names = [labels[label] for label in chosen[:MOST_NAMES]]
-    if len(chosen) > MOST_NAMES:
-        return f"{', '.join(names)} and {len(chosen) - MOST_NAMES} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    if len(names) > MOST_NAMES:
+        return f"{', '.join(names[:MOST_NAMES])} {last} {len(names) - MOST_NAMES} more"
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def singular(labels: Sequence[str], why: str, due_to: Sequence[int]) -> str:

@@ -20,7 +20,8 @@ STEPS_WHEN_BLIND = ("sender", "end_by_itself")
 
 MEANING = {
     Verdict.LABEL_SHIFT: "The model still behaves as it did when it was tested; what it is shown "
-    "has another mix. So the estimated label mix, weights and accuracy can be trusted.",
+    "has another mix. So the estimated label mix, weights and accuracy can be trusted, as far as "
+    "their intervals go.",
     Verdict.NOT_LABEL_SHIFT: "The inputs or the model itself have changed. Estimates of the label "
     "mix and weights rest on neither having changed: do not act on them now.",
     Verdict.UNDETERMINED: "Predicted labels alone cannot tell a changed label mix from a changed "

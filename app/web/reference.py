@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.domain.words import alike
 from app.stats.diagnosis import LOW_SUPPORT_BELOW, Diagnosis
 from app.stats.moments import Counts
 from app.stats.reference import ABSENT_BELOW
@@ -124,6 +125,8 @@ def verdict(found: Diagnosis) -> str:
         return "The reference tells most labels apart, but not all of them."
     if found.identified.weakly_identified:
         return "The reference tells its labels apart, some of them only roughly."
+    if found.absent:
+        return "The reference tells the labels apart that it has records of."
     return "The reference tells all of its labels apart."
 
 
@@ -132,8 +135,8 @@ def look_alikes(labels: Sequence[str], found: Diagnosis) -> list[str]:
     identified = found.identified
     grouped = {label for group in identified.groups for label in group}
     said = [
-        f"{_names(labels, group)} look alike to this classifier: how they share what they have "
-        "together is unknown, but together they are known."
+        f"{alike(labels, group, found.low_support)}: how they share what they have together is "
+        "unknown, but together they are known."
         for group in identified.groups
     ]
     unknown = [label for label in identified.not_identified if label not in grouped]
@@ -143,7 +146,7 @@ def look_alikes(labels: Sequence[str], found: Diagnosis) -> list[str]:
     if weak:
         said.append(
             f"Only roughly known, however long a window is: {_names(labels, weak)}. More labelled "
-            "records of these labels would help."
+            "records would help."
         )
     return said
 

@@ -67,6 +67,24 @@ def test_a_bad_reference_is_said_to_be_one() -> None:
     assert web.verdict(found).startswith("The reference tells most labels apart")
     (said,) = web.look_alikes(LABELS, found)
     assert "look alike to this classifier" in said
+    assert web.separation(found).startswith("sigma_min is")
+
+
+def test_few_records_are_told_from_a_classifier_that_confuses() -> None:
+    found = diagnosis.diagnose(from_confusion(np.array([[900, 2, 2], [5, 6, 3], [5, 3, 6]])))
+
+    said = web.look_alikes(LABELS, found)
+
+    assert any("so few labelled records of" in sentence for sentence in said)
+    assert not any("look alike" in sentence for sentence in said)
+
+
+def test_a_singular_matrix_is_said_to_be_one() -> None:
+    found = diagnosis.diagnose(from_confusion(np.array([[18, 2, 2], [1, 9, 9], [1, 9, 9]])))
+
+    assert found.hard.sigma_min == 0.0
+    assert found.hard.condition_number == np.inf
+    assert web.separation(found).startswith("sigma_min is 0:")
 
 
 def test_every_outcome_of_a_diagnosis_has_its_words() -> None:

@@ -55,7 +55,7 @@ def test_labels_that_cannot_be_told_apart_or_have_few_records_are_named(
 
     page = client.get("/models/pets/references/v1").text
 
-    assert "cat, lynx look alike to this classifier" in page
+    assert "cat and lynx look alike to this classifier" in page
     assert "rough intervals: ferret." in page
 
 
