@@ -7,12 +7,16 @@ from app.domain.alarm import AlarmKind, AlarmState, Severity
 from app.domain.evaluation import (
     AccuracyNow,
     AssumptionFound,
+    GroupShare,
+    Identified,
     Known,
     LabelColumns,
     PaperNumbers,
     Significance,
 )
 from app.domain.verdict import Verdict
+
+ALL_IDENTIFIED = Identified()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +34,20 @@ class WindowNow:
     accuracy: AccuracyNow | None
     assumption: AssumptionFound | None
     paper: PaperNumbers | None = None
+    identified: Identified = ALL_IDENTIFIED
+    groups: tuple[GroupShare, ...] = ()
+    degenerate: bool = False
 
     @property
     def valid(self) -> bool:
         """Whether there is an estimate of the label mix that can be relied on.
 
         Without one there is no effect either: the reference may tell no labels apart, or more than
-        the label mix may have moved.
+        the label mix may have moved. A `degenerate` one is the paper's of a singular matrix, which
+        is the reference's own mix.
         """
-        return self.labels.q is not None and self.total_variation is not None
+        known = self.labels.q is not None and self.total_variation is not None
+        return known and not self.degenerate
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,16 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from app.domain import moved
+from app.domain.moved import Moved
 from app.domain.times import rfc_3339
+from app.domain.words import named
 
 Notice = Mapping[str, Any]
 
@@ -148,8 +151,8 @@ def _with_fewer_labels(notice: Notice) -> Notice:
     estimate = notice["data"].get("estimate")
     if not estimate:
         return _changed(notice)
-    moved = sorted(estimate["labels"], key=_moved, reverse=True)[:LABELS_OF_A_LARGE_NOTICE]
-    names = {one["label"] for one in moved}
+    shares = sorted(_shares(estimate), key=lambda one: moved.change(one.p, one.q), reverse=True)
+    names = {one.label for one in shares[:LABELS_OF_A_LARGE_NOTICE]}
     kept = [one for one in estimate["labels"] if one["label"] in names]
     return _changed(notice, estimate={**estimate, "labels": kept})
 
@@ -414,20 +417,30 @@ def _movement(notice: Notice) -> Sequence[str]:
     alarm = _alarm(notice)
     if not estimate or not alarm or _over(notice) or not _estimable(alarm):
         return ()
-    known = [one for one in estimate["labels"] if _moved(one) > 0]
-    if not known:
+    doubtful = (*estimate.get("not_identified", ()), *estimate.get("weakly_identified", ()))
+    most = moved.most(_shares(estimate), _groups(estimate), doubtful)
+    if most is None:
         return ()
-    most = max(known, key=_moved)
-    return (f"'{most['label']}' is about {_percent(most['q'])} (was {_percent(most['p'])}).",)
+    return (f"'{most.label}' is about {_percent(most.q)} (was {_percent(most.p)}).",)
 
 
 def _estimable(alarm: Mapping[str, Any]) -> bool:
     return (alarm["kind"], alarm.get("verdict")) == ("shift", "label_shift")
 
 
-def _moved(label: Mapping[str, Any]) -> float:
-    p, q = label.get("p"), label.get("q")
-    return 0.0 if p is None or q is None else abs(q - p)
+def _shares(estimate: Mapping[str, Any]) -> Iterator[Moved]:
+    for one in estimate["labels"]:
+        if one["p"] is not None and one["q"] is not None:
+            ends = (one.get("q_lower"), one.get("q_upper"))
+            yield Moved(one["label"], one["p"], one["q"], *ends)
+
+
+def _groups(estimate: Mapping[str, Any]) -> Iterator[Moved]:
+    p = {one["label"]: one["p"] or 0.0 for one in estimate["labels"]}
+    for group in estimate.get("groups", ()):
+        was = sum(p[label] for label in group["labels"])
+        name = named(group["labels"], "or")
+        yield Moved(name, was, group["q"], group["q_lower"], group["q_upper"])
 
 
 def _percent(share: float) -> str:

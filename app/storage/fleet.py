@@ -43,7 +43,10 @@ WITH shown AS (
         'verdict', e.verdict, 'labels', e.result -> 'labels', 'tests', e.result -> 'tests',
         'total_variation', e.result -> 'total_variation',
         'accuracy', e.result -> 'accuracy', 'assumption', e.result -> 'assumption',
-        'paper', e.result -> 'paper'
+        'paper', e.result -> 'paper',
+        'identified', coalesce(e.result -> 'identified', '{}'),
+        'groups', coalesce(e.result -> 'groups', '[]'),
+        'degenerate', e.result -> 'status' ? 'degenerate_w1'
     ) ORDER BY place) AS windows
     FROM shown s
     CROSS JOIN LATERAL jsonb_array_elements(s.windows) WITH ORDINALITY AS w(own, place)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.fleet import OpenAlarm, VersionNow
+from app.domain.moved import Moved
 from app.web import moved, words
-from app.web.moved import Moved
 
 WIDTH, HEIGHT = 96, 28
 
@@ -58,7 +58,7 @@ def _row(
         reference_accuracy=None if version is None else version.accuracy,
         moved=None
         if version is None or window is None
-        else moved.most(version.labels, window.labels),
+        else moved.most(version.labels, window.labels, window.identified, window.groups),
         alarm=alarm,
         arrived=words.ago(None if version is None else version.arrived_at, now),
         sparkline=sparkline(traffic),

@@ -135,8 +135,9 @@ def _undetermined(of: Situation, found: Result) -> list[Said]:
 
 def _moved(of: Situation, found: Result, provided: str = "") -> list[Said]:
     when = _when(of)
-    most = moved.most(of.labels, found.labels)
-    if most is None or found.total_variation is None:
+    most = moved.most(of.labels, found.labels, found.identified, found.groups)
+    nothing = found.total_variation is None or "degenerate_w1" in found.status
+    if most is None or nothing:
         return [Said(f"{when} the mix of predictions is not what the reference leads to expect.")]
     return [
         Said(f"{when}{provided} the share of "),

@@ -111,6 +111,31 @@ def test_a_notice_is_said_in_one_line(given: Any, said: str) -> None:
     assert summary(given) == said
 
 
+def test_a_notice_speaks_of_the_label_that_the_page_speaks_of() -> None:
+    said = summary(
+        told(labels=[label("a", 0.6, 0.5), label("b", 0.3, 0.31), label("c", 0.1, 0.19)])
+    )
+
+    assert said == "fraud: label shift since 14:05 UTC. 'c' is about 19.0 % (was 10.0 %)."
+
+
+def test_of_labels_that_look_alike_a_notice_gives_the_sum() -> None:
+    given = told(labels=[label("cat", 0.8, 0.6), label("dog", 0.1, 0.1), label("wolf", 0.1, 0.3)])
+    group = {"labels": ["dog", "wolf"], "q": 0.4, "q_lower": 0.35, "q_upper": 0.45}
+    given["data"]["estimate"] |= {"not_identified": ["dog", "wolf"], "groups": [group]}
+
+    said = summary(given)
+
+    assert said == "fraud: label shift since 14:05 UTC. 'dog or wolf' is about 40.0 % (was 20.0 %)."
+
+
+def test_a_share_that_the_reference_cannot_tell_is_not_told() -> None:
+    given = told(labels=[label("dog", 0.5, 0.4), label("wolf", 0.5, 0.6)])
+    given["data"]["estimate"] |= {"not_identified": ["dog", "wolf"], "groups": []}
+
+    assert summary(given) == "fraud: label shift since 14:05 UTC."
+
+
 def test_what_began_another_day_is_said_with_its_date() -> None:
     said = summary(told(labels=None, since="2026-11-16T23:59:00Z"))
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from app.domain.alarm import Alarm, AlarmKind, AlarmState, Severity
-from app.domain.evaluation import AccuracyNow, Evaluation, LabelColumns, Result
+from app.domain.evaluation import (
+    AccuracyNow,
+    Evaluation,
+    GroupShare,
+    Identified,
+    LabelColumns,
+    Result,
+)
 from app.domain.verdict import Attention, Verdict
 from app.domain.window import DEFAULT_WINDOWS, Window, WindowKind
 from app.web.headline import Said, Situation, headline, wants_since
@@ -93,6 +100,33 @@ CASES = {
         situation(found(Verdict.UNDETERMINED, **WITHHELD), alarm()),
         "Since 14:05 UTC the mix of predictions is not what the reference leads to expect. "
         "This reference cannot say to what.",
+    ),
+    "the paper's weights of a singular matrix": (
+        replace(
+            situation(None),
+            seen=Evaluation(
+                "v1",
+                "1h",
+                ONSET,
+                NOW,
+                NOW,
+                replace(found(Verdict.UNDETERMINED, accuracy=None), status=("degenerate_w1",)),
+            ),
+        ),
+        "Over the last 60 min the mix of predictions is not what the reference leads to expect."
+        " Whether something else has cannot be checked without softmax rows.",
+    ),
+    "labels that look alike": (
+        situation(
+            found(
+                Verdict.LABEL_SHIFT,
+                identified=Identified(not_identified=(0, 1)),
+                groups=(GroupShare((0, 1), 0.5, 0.4, 0.6),),
+                accuracy=None,
+            ),
+            alarm(),
+        ),
+        "Since 14:05 UTC the share of *legit or fraud* is about 50.0 % (was 100 %).",
     ),
     "not label shift": (
         situation(
