@@ -29,6 +29,9 @@ log = logger(__name__)
 LOOK_SECONDS = 0.1
 # A child that ends sooner was never well: a port in use, a setting that cannot be.
 HEALTHY_SECONDS = 5.0
+# The code that uvicorn ends with if it could not start: the port is in use. On a busy machine it
+# takes longer than that to find out.
+COULD_NOT_START = 3
 # How long a child that keeps dying is left alone before it is started again, at first and at most.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 # Long enough for every request under way to get its commit and its answer.
@@ -79,6 +82,7 @@ class Child:
         self.environ = environ
         self.output = output
         self.has_lived = False
+        self.is_first = True
         self.pause = 0.0
         self.start()
 
@@ -102,10 +106,11 @@ class Child:
             if age >= HEALTHY_SECONDS + self.pause:
                 self.has_lived, self.pause = True, 0.0
             return
-        if not self.has_lived:
+        if not self.has_lived or (self.is_first and code == COULD_NOT_START):
             raise SystemExit(code if code > 0 else 1)
         if age >= self.pause:
             log.error("child died, starting it again", command=self.command[0], code=code)
+            self.is_first = False
             self.pause = min(2 * self.pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             self.start()
 

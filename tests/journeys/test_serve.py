@@ -197,9 +197,11 @@ def test_a_port_in_use_is_said_and_ends_it(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", server.port))
         taken.listen()
         server.start()
-
-        assert server.process.wait(60) > 0
-        assert not children(server.process.pid)
+        try:
+            assert server.process.wait(60) > 0
+            assert not children(server.process.pid)
+        finally:
+            server.kill()
 
 
 def test_beyond_this_machine_it_does_not_start_without_a_key(tmp_path: Path) -> None:
