@@ -52,12 +52,12 @@ class _Line:
     high: float
 
     @property
+    def middle(self) -> float:
+        return self.value + (self.high + self.low) / 2.0
+
+    @property
     def bias(self) -> float:
         return (self.high - self.low) / 2.0
-
-    def half_width(self, level: float) -> float:
-        reach = float(arm(np.array([self.bias]), np.array([self.sd]), level)[0])
-        return self.bias + reach * self.sd
 
 
 def accuracy(at: Design, estimate: Estimate, reference: float, *, level: float = 0.95) -> Accuracy:
@@ -75,12 +75,13 @@ def accuracy(at: Design, estimate: Estimate, reference: float, *, level: float =
     """
     R = at.on.recall
     lines = [_line(at, of, estimate.mu) for of, _ in at.of_labels]
-    halves = np.array([line.half_width(level) for line in lines])
-    halves[1:] /= WORTH_A_RIDGE
-    line = lines[int(halves.argmin())]
+    bias, sd = np.array([[line.bias, line.sd] for line in lines]).T
+    halves = bias + arm(bias, sd, level) * sd
+    worth = np.where(np.arange(len(lines)) > 0, WORTH_A_RIDGE, 1.0)
+    chosen = int((halves / worth).argmin())
+    middle, half = lines[chosen].middle, float(halves[chosen])
     # Rounding must not make a perfect classifier more than perfect.
-    found, half = min(1.0, float(R @ estimate.q)), line.half_width(level)
-    middle = line.value + (line.high + line.low) / 2.0
+    found = min(1.0, float(R @ estimate.q))
     return Accuracy(
         estimate=found,
         lower=min(found, max(0.0, middle - half)),
