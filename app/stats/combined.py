@@ -178,7 +178,8 @@ def _scores(sums: Sums, phi: float = 1.0) -> _Scores | None:
 
 def _mahalanobis(d: Floats, S: Floats) -> tuple[float, int]:
     """`d' S^- d` over the directions in which `S` is not zero, and how many there are."""
-    scale = np.sqrt(np.diag(S))
+    # Rounding may leave less than nothing of the variance of a score that never moves.
+    scale = np.sqrt(np.maximum(np.diag(S), 0.0))
     moving = scale > 0.0
     if not moving.any():
         return 0.0, 0

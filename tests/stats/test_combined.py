@@ -125,6 +125,16 @@ def test_scores_that_never_vary_say_nothing() -> None:
     assert combined.combined(same, same).p_value == 1.0
 
 
+def test_a_score_that_hardly_varies_does_not_have_less_than_no_variance() -> None:
+    moving = np.random.default_rng(3).uniform(0.3, 0.6, 200)
+    rows = np.stack([moving, 0.999 - moving, np.full(200, 0.001)], axis=1)
+    r, w = sums_of(rows[:150]), sums_of(rows[150:])
+
+    found = combined.hotelling(r, w)
+
+    assert 0.0 < found.p_value < 1.0
+
+
 def test_many_labels_have_no_covariances_but_are_still_tested() -> None:
     rng = np.random.default_rng(2)
     r, w = rng.dirichlet(np.full(1000, 0.1), 300), rng.dirichlet(np.full(1000, 0.1), 200)
