@@ -114,6 +114,6 @@ def _covariance(at: Design) -> Floats:
 
     Of changes that the reference may only seem to see, that is still all.
     """
-    V = np.linalg.inv(at.weighing.H + np.eye(at.on.size)) + at.on.doubted @ at.on.doubted.T
+    V = np.linalg.inv(at.weighing.H + np.eye(at.on.size)) + at.doubted @ at.doubted.T
     ones = V.sum(axis=1)
     return np.asarray(V - np.outer(ones, ones) / ones.sum())

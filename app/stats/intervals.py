@@ -104,9 +104,18 @@ class Design:
     weighing: Weighing
 
     @cached_property
+    def doubted(self) -> Floats:
+        """What the reference may only seem to see: a label that the window has hardly any of does
+        not make it doubt others. For very many labels that takes too long to find out.
+        """
+        if self.on.size > MANY_LABELS:
+            return self.on.doubted
+        return estimator.doubted(self.on, self.weighing)
+
+    @cached_property
     def unbiased(self) -> Linear:
         """Without a ridge: unbiased for every label that is identified."""
-        if self.on.doubted.size:
+        if self.doubted.size:
             return self.ridge(0.0)
         inverse, regular = estimator.inverted(self.weighing.H)
         K = inverse @ (self.on.A * self.weighing.D[:, None]).T
@@ -141,7 +150,7 @@ class Design:
         Directions that are doubted have a ridge that leaves nothing of them.
         """
         on, H = self.on, self.weighing.H
-        wall = WALL * H.diagonal().max() * (on.doubted @ on.doubted.T)
+        wall = WALL * H.diagonal().max() * (self.doubted @ self.doubted.T)
         inverse, _ = estimator.inverted(H + kappa * np.eye(on.size) + wall)
         K, v = inverse @ (on.A * self.weighing.D[:, None]).T, inverse.sum(axis=1)
         K = K + np.outer(v / v.sum(), 1.0 - K.sum(axis=0))

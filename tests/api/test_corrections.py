@@ -264,7 +264,7 @@ def test_under_a_label_shift_corrected_predictions_are_right_more_often(
     assert [NAMES[i] for i in rows.argmax(axis=1)] == found["predicted"]
     w = {one["label"]: one["w"] for one in found["weights"]}
     assert list(w) == NAMES
-    assert w["shirt"] == pytest.approx(4.785, abs=0.01)
+    assert w["shirt"] == pytest.approx(4.744, abs=0.01)
 
 
 def test_without_a_shift_rows_come_back_as_they_came(fashion: TestClient) -> None:
@@ -395,7 +395,7 @@ def test_class_weights_average_one_and_say_what_they_cost(fashion: TestClient) -
     assert weight @ support == pytest.approx(5000)
     assert found["n_effective"] == pytest.approx(5000**2 / (weight**2 @ support))
     # docs/correction-and-planning.md quotes it.
-    assert found["n_effective"] == pytest.approx(1892, rel=0.01)
+    assert found["n_effective"] == pytest.approx(1917, rel=0.01)
 
 
 def test_weights_that_rest_on_few_records_are_thin(client: TestClient) -> None:

@@ -267,3 +267,38 @@ def test_the_memory_of_a_table_is_that_of_its_arrays() -> None:
 
     # Two labels, four cells, five codes, eight bytes a number; calibration is not counted.
     assert table.nbytes == 8 * (2 * 4 + 2 * 4 + 5 + 5)
+
+
+TWO_CELLS = np.array([0, 1])
+
+
+def test_calibrated_sums_are_right_as_often_as_was_counted_but_for_chance() -> None:
+    believed = np.array([[400.0, 100.0], [100.0, 400.0]])
+    counts = np.array([[350, 150], [150, 350]])
+
+    found = cells.as_often_right(believed, counts, TWO_CELLS, TWO_CELLS)
+
+    # 800 are expected with a variance of 160, and 700 were seen: 160 / 100 of the gap is chance.
+    assert found.trace() == pytest.approx(700.0 + 1.6)
+    assert found.sum(axis=1) == pytest.approx(believed.sum(axis=1))
+
+
+def test_calibrated_sums_stay_where_chance_explains_the_gap() -> None:
+    believed = np.array([[400.0, 100.0], [100.0, 400.0]])
+    counts = np.array([[394, 106], [106, 394]])  # 12 fewer, with a standard deviation of 12.6
+
+    found = cells.as_often_right(believed, counts, TWO_CELLS, TWO_CELLS)
+
+    assert found.tolist() == believed.tolist()
+
+
+@pytest.mark.parametrize("right", [0, 40])
+def test_calibrated_sums_stay_where_no_or_all_predictions_were_right(right: int) -> None:
+    rows = np.repeat([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1]], 20, axis=0)
+    labels = np.where(np.arange(40) < right, rows.argmax(axis=1), 1 - rows.argmax(axis=1))
+
+    found = cells.of_rows(rows, labels, np.arange(2))
+
+    assert found.believed is not None
+    assert np.isfinite(found.believed).all()
+    assert found.believed.sum(axis=1) == pytest.approx(found.counts.sum(axis=1))

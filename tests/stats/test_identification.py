@@ -184,6 +184,20 @@ def test_larger_differences_are_not_doubted_nor_is_what_does_not_differ_at_all()
     assert hard(golden.TWINS).doubted.shape == (3, 0)
 
 
+def test_what_is_doubted_depends_on_what_a_window_has() -> None:
+    # Labels 0 and 1 differ surely, if not much. Of label 2 there are five records, which cannot say
+    # where it is predicted: where there is much of it, cells hardly tell of the other two.
+    on = hard(np.array([[2400, 2100, 3], [2100, 2400, 0], [100, 100, 2]]))
+
+    without, with_much = (
+        intervals.planned(on, np.array(q), 1e5) for q in ([0.5, 0.5, 0.0], [0.05, 0.05, 0.9])
+    )
+
+    assert without.doubted.shape == (3, 0)
+    assert with_much.doubted.shape == (3, 1)
+    assert on.doubted.shape == (3, 1)
+
+
 def test_estimates_stay_within_reason_where_some_labels_are_doubted_and_some_equal() -> None:
     # Labels 1 and 2 are equal, labels 3 and 4 differ by chance.
     counts = np.array(
