@@ -105,10 +105,12 @@ class Design:
 
     @cached_property
     def doubted(self) -> Floats:
-        """What the reference may only seem to see: a label that the window has hardly any of does
-        not make it doubt others. For very many labels that takes too long to find out.
+        """What the reference may only seem to see in this window, if there is anything at all.
+
+        A label that the window has hardly any of does not make it doubt others. For very many
+        labels that takes too long to find out.
         """
-        if self.on.size > MANY_LABELS:
+        if self.on.size > MANY_LABELS or not self.on.doubted.size:
             return self.on.doubted
         return estimator.doubted(self.on, self.weighing)
 
