@@ -73,9 +73,13 @@ class Significance(BaseModel):
 
 
 class Effect(BaseModel):
-    """Half the sum of |q - p|: the share of predictions that would have to change their label."""
+    """Half the sum of |q - p|: the share of predictions that would have to change their label.
+
+    Where labels look alike only their sums are compared, and it may be more: `at_least`.
+    """
 
     total_variation: float | None
+    at_least: bool
 
 
 class AccuracyView(BaseModel):

@@ -176,6 +176,9 @@ def _stored(
     found = evaluations.latest(conn, model.id, chosen, window.name)
     if found is None or found.outdated or now >= found.end:
         return None
+    # An earlier release estimated by other rules, and had nothing of the paper's.
+    if found.result.n and found.result.paper is None:
+        return None
     # The windows of a model may have been changed under the same name since.
     if model.updated_at is not None and model.updated_at > found.evaluated_at:
         return None

@@ -47,8 +47,9 @@ def decide(
         return Correction(False, closed, np.ones(k))
     if verdict is Verdict.NOT_LABEL_SHIFT:
         raise Conflict(f"weights cannot be forced: {closed}")
-    if analysis.labels is None or _without_weights(analysis):
-        return Correction(False, _INSEPARABLE if analysis.n else _EMPTY, np.ones(k))
+    without = _without_weights(analysis)
+    if analysis.labels is None or without is not None:
+        return Correction(False, without if analysis.n and without else _EMPTY, np.ones(k))
     gamma = _shrinkage(analysis)
     if not gamma:
         return Correction(False, "the change is no larger than chance makes it", np.ones(k), gamma)
@@ -74,6 +75,7 @@ def corrected(rows: Floats, w: Floats, calibration: Calibration | None) -> Float
 
 _EMPTY = "the window holds no predictions"
 _INSEPARABLE = "nothing could be estimated from this reference, so there are no weights"
+_ALL_ONE = "the paper's weights are all one: its matrix is singular, or nearly so"
 
 
 def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | None:
@@ -85,8 +87,9 @@ def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | N
             return f"the window holds {analysis.n} predictions, and {ENOUGH} are needed"
         case Verdict.NOT_LABEL_SHIFT:
             return "something other than the label mix has changed, so weights would be wrong"
-    if _without_weights(analysis):
-        return _INSEPARABLE
+    without = _without_weights(analysis)
+    if without is not None:
+        return without
     p_value = analysis.tests[0].p_value
     if not correction.called_for(p_value, consistent=True, alarm=alarm):
         return f"no shift was found {_where(p_value, alarm)}"
@@ -96,9 +99,11 @@ def _closed(analysis: Analysis, verdict: Verdict, alarm: bool | None) -> str | N
     return _doubt(analysis)
 
 
-def _without_weights(analysis: Analysis) -> bool:
-    """Whether nothing is known of the mix, or the paper's weights are all one."""
-    return analysis.total_variation is None or "degenerate_w1" in analysis.status
+def _without_weights(analysis: Analysis) -> str | None:
+    """Why there are no weights, if there are none."""
+    if analysis.total_variation is None:
+        return _INSEPARABLE
+    return _ALL_ONE if "degenerate_w1" in analysis.status else None
 
 
 def _doubt(analysis: Analysis) -> str | None:

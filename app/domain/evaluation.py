@@ -148,6 +148,11 @@ class Result:
     identified: Identified = Identified()
     reference_share: float | None = None
 
+    @property
+    def at_least(self) -> bool:
+        """Whether the mix may have moved more than is known: within labels that look alike."""
+        return bool(self.groups or self.identified.not_identified)
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -316,7 +321,7 @@ def described(one: Evaluation, model: Model, alarm: Mapping[str, Any] | None) ->
         "weakly_identified": [model.labels[label] for label in found.identified.weakly_identified],
         "notes": notes(found, model),
         "tests": [asdict(test) for test in found.tests],
-        "effect": {"total_variation": found.total_variation},
+        "effect": {"total_variation": found.total_variation, "at_least": found.at_least},
         "accuracy": None if found.accuracy is None else asdict(found.accuracy),
         "assumption": None if found.assumption is None else asdict(found.assumption),
         "effective_window": None if found.effective is None else asdict(found.effective),
@@ -344,7 +349,9 @@ def _by_label(
 
 
 def notes(found: Result, model: Model) -> list[str]:
-    """What is known and unknown of labels that look alike, in sentences."""
+    """What is known and unknown of labels that look alike, in sentences; none without estimates."""
+    if found.labels.q is None:
+        return []
     groups = [words.Together(*astuple(group)) for group in found.groups]
     identified = found.identified
     return words.identification(

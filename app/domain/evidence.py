@@ -137,7 +137,11 @@ def _numbers(found: Analysis) -> dict[str, Any]:
             {"test": one.test, "statistic": one.statistic, "df": one.df, "p_value": one.p_value}
             for one in found.tests
         ],
-        "effect": {"total_variation": found.total_variation, "method": found.method},
+        "effect": {
+            "total_variation": found.total_variation,
+            "at_least": bool(found.together),
+            "method": found.method,
+        },
         "assumption": None
         if assumption is None
         else {"verdict": assumption.verdict, "p_value": assumption.p_value},

@@ -43,11 +43,11 @@ class WindowNow:
         """Whether there is an estimate of the label mix that can be relied on.
 
         Without one there is no effect either: the reference may tell no labels apart, or more than
-        the label mix may have moved. A `degenerate` one is the paper's of a singular matrix, which
-        is the reference's own mix.
+        the label mix may have moved. Of a few predictions it says next to nothing. A `degenerate`
+        one is the paper's of a singular matrix, which is the reference's own mix.
         """
         known = self.labels.q is not None and self.total_variation is not None
-        return known and not self.degenerate
+        return known and self.verdict is not Verdict.INSUFFICIENT_DATA and not self.degenerate
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,12 @@ def judge(
 
 
 def effect(analysis: Analysis, normal: Floats | None = None) -> float | None:
-    """How far the label mix has moved, in total variation; None where it is not known."""
+    """How far the label mix has moved at least, in total variation; None where nothing is known."""
     if normal is None or analysis.mix is None or analysis.total_variation is None:
         return analysis.total_variation
     known = np.isfinite(normal) & np.isfinite(analysis.mix)
-    return bbsd.total_variation(normal[known], analysis.mix[known])
+    before, now = np.where(known, normal, 0.0), np.where(known, analysis.mix, 0.0)
+    return bbsd.total_variation(before, now, analysis.together)
 
 
 def _violated(analysis: Analysis, attention: Attention) -> bool:

@@ -35,9 +35,10 @@ def identification(
     weak = [label for label in weakly_identified if label not in grouped]
     said = []
     for group in groups:
-        split = "weakly identified"
-        if not set(not_identified).isdisjoint(group.labels):
-            split = "unknown"
+        # Evaluations of an earlier release, which merged labels, name the group only.
+        rough = set(group.labels).isdisjoint(not_identified)
+        rough = rough and not set(group.labels).isdisjoint(weakly_identified)
+        split = "weakly identified" if rough else "unknown"
         known = f"{100 * group.q:.1f} % [{100 * group.lower:.0f}, {100 * group.upper:.0f}]"
         said.append(
             f"{alike(labels, group.labels, few_records)}: their split is {split}; together {known}"

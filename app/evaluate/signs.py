@@ -134,7 +134,8 @@ _WHAT = {
 def _shift_reason(look: Look, verdict: Verdict, moved: float | None) -> str:
     reason = _WHAT[verdict]
     if moved is not None and verdict is not Verdict.NOT_LABEL_SHIFT:
-        reason += f" by {moved:.3f} in total variation"
+        least = "at least " if look.analysis.together else ""
+        reason += f" by {least}{moved:.3f} in total variation"
     return f"{reason}, over {look.analysis.n} predictions"
 
 

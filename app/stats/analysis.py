@@ -123,9 +123,10 @@ class Analysis:
     """One window against its reference. Without predictions all but the status is None.
 
     `total_variation` is how far `mix` is from the reference's: the default's estimate, whichever is
-    shown. `reference_share` is the part of the estimate's variance that more predictions cannot
-    remove. `not_identified` and `weakly_identified` are labels that the reference cannot tell apart
-    well, `few_records` those that it has few records of.
+    shown. Labels of which only the sum is known (`together`) count as one there, so that it is the
+    least that has moved. `reference_share` is the part of the estimate's variance that more
+    predictions cannot remove. `not_identified` and `weakly_identified` are labels that the
+    reference cannot tell apart well, `few_records` those that it has few records of.
     """
 
     n: int
@@ -136,6 +137,7 @@ class Analysis:
     tests: tuple[Evidence, ...] = ()
     mix: Floats | None = None
     total_variation: float | None = None
+    together: tuple[tuple[int, ...], ...] = ()
     accuracy: Accuracy | None = None
     assumption: Assumption | None = None
     reference_share: float | None = None
@@ -148,22 +150,18 @@ class Analysis:
 def basis(reference: Reference) -> Basis:
     """What depends on the reference only."""
     hard, soft = diagnosis.operators(reference)
-    found = diagnosis.diagnose(reference)
+    facts = diagnosis.of_records(reference)
     return Basis(
         support=reference.support,
-        nu=found.nu,
-        recall=found.recall,
-        accuracy=found.accuracy,
-        words=tuple(word for word in found.status if word in REFERENCE_WORDS),
+        nu=facts.nu,
+        recall=facts.recall,
+        accuracy=facts.accuracy,
+        words=facts.words,
         hard=_solver(reference, hard, soft=False),
         soft=None if soft is None else _solver(reference, soft, soft=True),
         check=assumptions.prepare(reference),
         overall=combined.overall(reference),
     )
-
-
-# What a reference says of every window. What is identified depends on the kind of prediction.
-REFERENCE_WORDS = ("trivial", "A2_class_absent", "low_support")
 
 
 def _solver(reference: Reference, on: Operator | None, *, soft: bool) -> Solver:
@@ -233,14 +231,15 @@ def _estimated(
         return replace(seen, labels=unknown, status=("unseen_prediction",))
     estimate = estimator.estimate(solver.operator, found.counts, phi)
     at = intervals.design(solver.operator, estimate)
-    known, mix = solver.identified.anything, at.on.spread(estimate.q)
+    mix, together = at.on.spread(estimate.q), solver.identified.together
     return replace(
         seen,
         status=_of_window(at, estimate),
         labels=_labels(on, at, estimate, sums, level),
         groups=_groups(at, estimate, solver.identified, level),
         mix=mix,
-        total_variation=_effect(on, mix) if known else None,
+        total_variation=_effect(on, mix, together) if solver.identified.anything else None,
+        together=together,
         accuracy=accuracies.accuracy(at, estimate, on.accuracy, level=level),
         reference_share=intervals.reference_share(at),
     )
@@ -359,10 +358,10 @@ def _groups(
     return tuple(Group(*row) for row in numbers)
 
 
-def _effect(on: Basis, q: Floats) -> float:
+def _effect(on: Basis, q: Floats, together: tuple[tuple[int, ...], ...]) -> float:
     """How far a mix is from the reference's, over the labels that are estimated."""
-    known = np.isfinite(q)
-    return bbsd.total_variation(on.nu[known] / on.nu[known].sum(), q[known])
+    p = np.where(np.isfinite(q), on.nu, 0.0)
+    return bbsd.total_variation(p / p.sum(), np.nan_to_num(q), together)
 
 
 def _moved(at: Design, estimate: Estimate, level: float) -> Bools:

@@ -85,6 +85,35 @@ class Before:
     groups: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the labelled records alone say, at no cost: their shares and rates, and status words."""
+
+    nu: Floats
+    recall: Floats
+    accuracy: float
+    words: tuple[str, ...]
+
+
+def of_records(reference: Reference) -> Records:
+    words = {
+        "trivial": reference.k == 1,
+        "A2_class_absent": bool((reference.support < ABSENT_BELOW).any()) and reference.k > 1,
+        "low_support": bool(_low(reference).any()) and reference.k > 1,
+    }
+    return Records(
+        nu=_ratio(reference.support, reference.n),
+        recall=_ratio(np.diag(reference.counts), reference.support),
+        accuracy=float(_ratio(np.trace(reference.counts), reference.n)),
+        words=tuple(word for word, holds in words.items() if holds),
+    )
+
+
+def _low(reference: Reference) -> Bools:
+    few = (reference.support >= ABSENT_BELOW) & (reference.support < LOW_SUPPORT_BELOW)
+    return np.asarray(few, dtype=np.bool_)
+
+
 def diagnose(reference: Reference) -> Diagnosis:
     """What the reference can support, by its softmax rows if it has them.
 
@@ -97,27 +126,24 @@ def diagnose(reference: Reference) -> Diagnosis:
     hard, soft = operators(reference)
     best = soft or hard
     identified = identification.nothing(reference.k) if best is None else identify(best)
-    low = (reference.support >= ABSENT_BELOW) & (reference.support < LOW_SUPPORT_BELOW)
-    absent = _labels(reference.support < ABSENT_BELOW)
+    facts = of_records(reference)
     words = {
-        "A2_class_absent": bool(absent),
-        "low_support": bool(low.any()),
         "weakly_identified": bool(identified.weakly_identified),
         "not_identified": bool(identified.not_identified),
     }
-    status = tuple(word for word, holds in words.items() if holds)
+    status = (*facts.words, *(word for word, holds in words.items() if holds))
     if reference.k == 1:
-        status = ("trivial",)
+        status = facts.words
     return Diagnosis(
         n=reference.n,
-        nu=_ratio(reference.support, reference.n),
+        nu=facts.nu,
         support=reference.support,
-        recall=_ratio(np.diag(reference.counts), reference.support),
+        recall=facts.recall,
         precision=_ratio(np.diag(reference.counts), reference.predicted),
-        accuracy=float(_ratio(np.trace(reference.counts), reference.n)),
-        absent=absent,
+        accuracy=facts.accuracy,
+        absent=_labels(reference.support < ABSENT_BELOW),
         missing=_labels(reference.support == 0),
-        low_support=_labels(low),
+        low_support=_labels(_low(reference)),
         hard=_spectrum(reference, present, soft=None),
         soft=None if reference.soft is None else _spectrum(reference, present, reference.soft),
         moments="hard" if reference.table is None else "soft",

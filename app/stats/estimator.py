@@ -319,9 +319,9 @@ def pilot(on: Operator, counts: Floats) -> Floats:
         return _by_squarem(A, c, pull, q)
     for _ in range(MOST_STEPS):
         better = _newton_on_simplex(A, c, pull, q)
-        moved = np.abs(better - q).max()
-        q = better
-        if moved < CONVERGED:
+        moved, q = np.abs(better - q), better
+        # Next to the boundary steps are short because they are cut, too.
+        if moved.max() < CONVERGED and (moved < CUT_SHORT * q).all():
             break
     return q
 
@@ -330,6 +330,8 @@ EM_STEPS = 3
 MOST_STEPS = 100
 # The size of a last step: Newton's leave an error of its square.
 CONVERGED = 1e-6
+# A share that moved by more than this part of itself may not have arrived.
+CUT_SHORT = 0.1
 # Near enough for the evidence, which is flat at the mode.
 NEAR = 1e-3
 # For very many labels: strides of EM, and the part of an even share that ends them.

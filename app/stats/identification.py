@@ -33,6 +33,13 @@ class Identification:
     groups: tuple[tuple[int, ...], ...]
 
     @property
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of labels of which no more than the sum is known: groups, and all that is left."""
+        grouped = {label for group in self.groups for label in group}
+        left = tuple(label for label in self.not_identified if label not in grouped)
+        return (*self.groups, left) if left else self.groups
+
+    @property
     def anything(self) -> bool:
         """Whether any label's share, or any group's, can be known."""
         return bool((self.floor <= UNKNOWN_FLOOR).any()) or bool(self.groups)

@@ -454,7 +454,9 @@ def wilson(p: Floats, n: Floats | float, z: float) -> tuple[Floats, Floats]:
     """
     centre = (p + z**2 / (2.0 * n)) / (1.0 + z**2 / n)
     half = z * np.sqrt((p * (1.0 - p) + z**2 / (4.0 * n)) / n) / (1.0 + z**2 / n)
-    return np.minimum(centre - half, p), np.maximum(centre + half, p)
+    # Rounding must not lead out of [0, 1].
+    lower, upper = np.minimum(centre - half, p), np.maximum(centre + half, p)
+    return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
 
 
 def memberships(size: int, groups: Sequence[Sequence[int]] | Sequence[Counts]) -> Floats:

@@ -167,13 +167,15 @@ def sure(evidence: Mapping[str, Any], pane: timedelta) -> str | None:
 
 
 def size(alarm: Alarm) -> str | None:
-    effect = (alarm.evidence.get("effect") or {}).get("total_variation")
+    found = alarm.evidence.get("effect") or {}
+    effect, about = found.get("total_variation"), "at least" if found.get("at_least") else "about"
     if alarm.kind is not AlarmKind.SHIFT or _verdict(alarm) is Verdict.NOT_LABEL_SHIFT:
         return None
     if effect is None:
         return "How large it is cannot be said: the reference does not tell its labels apart."
     # The size is that of a label shift: where it may be something else, it may be another size.
-    begin = "About" if _verdict(alarm) is Verdict.LABEL_SHIFT else "If only the mix changed, about"
+    only_mix = "" if _verdict(alarm) is Verdict.LABEL_SHIFT else "if only the mix changed, "
+    begin = f"{only_mix}{about}".capitalize()
     return (
         f"{begin} {words.percent(effect)} of all records have another label than the reference's "
         f"mix would give them: {_SEVERITIES[alarm.severity]}."

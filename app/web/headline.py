@@ -8,6 +8,7 @@ from app.domain.alarm import BLIND, Alarm, AlarmKind
 from app.domain.evaluation import AccuracyNow, Evaluation, Result
 from app.domain.verdict import Attention, Verdict
 from app.domain.window import Window, WindowKind
+from app.domain.words import named
 from app.stats.analysis import ENOUGH
 from app.web import moved, words
 
@@ -122,7 +123,16 @@ def _calm(of: Situation, found: Result) -> str:
     if found.attention is Attention.SHIFTED:
         since = _since(_onset(of, AlarmKind.SHIFT), of.now)
         return f"The mix of predictions has changed{since}, but too little to matter here."
-    return ACCEPTED if "baseline_accepted" in found.status else NO_CHANGE
+    said = ACCEPTED if "baseline_accepted" in found.status else NO_CHANGE
+    return f"{said}{_unknown(of, found)}"
+
+
+def _unknown(of: Situation, found: Result) -> str:
+    """Which labels may have changed all the same."""
+    unknown = [of.labels[label] for label in found.identified.not_identified]
+    if not unknown:
+        return ""
+    return f" How much of it is {named(unknown, 'or')} cannot be told."
 
 
 def _undetermined(of: Situation, found: Result) -> list[Said]:

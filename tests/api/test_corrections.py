@@ -76,6 +76,7 @@ def chi_square(statistic: float, p_value: float, df: int = 1) -> dict[str, Any]:
         (shifted(n=49), Verdict.INSUFFICIENT_DATA, True, False, "49 predictions, and 50"),
         (shifted(), Verdict.NOT_LABEL_SHIFT, True, False, "other than the label mix"),
         (shifted(total_variation=None), Verdict.UNDETERMINED, True, False, "nothing could be est"),
+        (shifted(status=("degenerate_w1",)), Verdict.LABEL_SHIFT, True, False, "all one"),
         (
             shifted(assumption=Assumption("untestable", None)),
             Verdict.UNDETERMINED,

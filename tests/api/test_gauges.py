@@ -112,6 +112,15 @@ def test_an_estimate_that_is_not_valid_is_left_out_and_said_to_be_so() -> None:
     assert len(found["shiftwatch_predicted_prevalence_ratio"]) == 3
 
 
+def test_an_estimate_from_a_few_predictions_is_shown_and_not_valid() -> None:
+    few = replace(WINDOW, n=1, verdict=Verdict.INSUFFICIENT_DATA)
+
+    found = shown(fleet(replace(VERSION, windows=(few,))))
+
+    assert found["shiftwatch_estimate_valid"] == {frozenset(IN_WINDOW.items()): 0.0}
+    assert "shiftwatch_label_prevalence_ratio" in found
+
+
 def test_alarms_are_there_before_the_first_one() -> None:
     found = shown(fleet(replace(VERSION, windows=())))
 

@@ -39,7 +39,7 @@ def test_if_more_than_the_label_mix_moved_only_what_was_seen_is_shown() -> None:
     assert {label["q"] for label in shown["labels"]} == {None}
     assert [label["predicted"] for label in shown["labels"]] == [0.4, 0.4, 0.2]
     assert (shown["groups"], shown["accuracy"]) == ([], None)
-    assert shown["effect"] == {"total_variation": None}
+    assert shown["effect"] == {"total_variation": None, "at_least": False}
 
 
 def test_content_is_what_was_looked_at_and_not_what_was_made_of_it() -> None:

@@ -1,8 +1,10 @@
+from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import pytest
 
-from app.domain.verdict import Verdict, judge
+from app.domain.verdict import Verdict, effect, judge
 from app.stats.analysis import Analysis
 from app.stats.assumption import Assumption
 from app.stats.bbsd import Evidence
@@ -50,3 +52,12 @@ def test_a_shift_too_small_to_matter_is_none_however_sure_we_are() -> None:
 
     assert judge(found, min_effect=0.02) is Verdict.NO_SHIFT
     assert judge(found, min_effect=0.019) is Verdict.LABEL_SHIFT
+
+
+def test_the_effect_from_an_accepted_mix_takes_labels_that_look_alike_as_one() -> None:
+    normal, mix = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
+    found = replace(analysis(effect=0.4), mix=mix)
+
+    assert effect(found) == 0.4
+    assert effect(found, normal) == 0.5
+    assert effect(replace(found, together=((1, 2),)), normal) == 0.25

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from app.api import batches as incoming
 from app.api import deps, predictions
@@ -450,6 +451,22 @@ def test_an_estimate_that_nothing_was_added_to_is_the_stored_one(own: Story) -> 
 
     assert datetime.fromisoformat(found["evaluated_at"]) == evaluated_at
     assert found == {**own.get("evaluations")["items"][0], "alarm": found["alarm"]}
+
+
+def test_an_estimate_of_an_earlier_release_is_made_anew(own: Story) -> None:
+    own.send(hard(60, own.clock.now))
+    own.evaluate()
+    # What it stored had nothing of the paper's, and labels that were merged.
+    old = text("UPDATE evaluation SET result = (result - 'paper') || '{\"status\": [\"merged\"]}'")
+    with own.worker.database.begin() as conn:
+        conn.execute(old)
+    own.clock.now += 2 * SECOND
+
+    found, history = own.get("estimate"), own.get("evaluations")["items"]
+
+    assert "merged" not in found["status"]
+    assert found["bbse"] is not None
+    assert all(one["status"] == ["merged"] for one in history)
 
 
 def test_late_predictions_are_seen_through_a_rollup_that_lacks_them(

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.stats import analysis, assumption, bbse, cells, estimator, intervals, moments
+from app.stats import (
+    analysis,
+    assumption,
+    bbse,
+    cells,
+    estimator,
+    identification,
+    intervals,
+    moments,
+)
 from app.stats import reference as references
 from app.stats.analysis import Analysis, Basis, Labels
 from app.stats.estimator import Estimate, Operator
@@ -273,6 +282,25 @@ def test_predictions_new_to_the_reference_are_named() -> None:
     assert (only.accuracy, only.total_variation, only.groups) == (None, None, ())
     assert np.isnan(labels_of(only).q).all()
     assert labels_of(only).predicted.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_what_moved_within_labels_that_look_alike_is_not_counted() -> None:
+    calm = analysis.analyse(TWINS, Sums(np.array([220, 190, 190])))
+    moved = analysis.analyse(TWINS, Sums(np.array([100, 200, 200])))
+
+    # Label 0 lost what labels 1 and 2 gained, whatever each of them gained.
+    mix = moved.mix
+    assert mix is not None
+    assert calm.together == moved.together == ((1, 2),)
+    assert calm.total_variation == pytest.approx(0.0, abs=0.001)
+    assert moved.total_variation == pytest.approx(1 / 3 - mix[0])
+
+
+def test_labels_of_which_nothing_is_known_count_as_one() -> None:
+    known = identification.Identification(np.full(5, 0.5), (1, 2, 3, 4), (), ((1, 2),))
+
+    assert known.together == ((1, 2), (3, 4))
+    assert identification.Identification(np.zeros(2), (), (), ()).together == ()
 
 
 def test_a_reference_that_separates_nothing_claims_nothing() -> None:

@@ -144,6 +144,15 @@ def test_the_resampled_p_value_is_repeatable_and_near_the_exact_one() -> None:
     assert first.p_value == pytest.approx(exact, abs=3 * np.sqrt(0.03 / 2000))
 
 
+def test_many_labels_are_resampled_less_often() -> None:
+    reference, window = np.full(200, 20), 5 * (np.arange(200) < 20)
+
+    found = bbsd.chi_square(reference, window, seed=1)
+
+    assert found.method == "monte_carlo"
+    assert found.p_value == 1 / (bbsd.RESAMPLED_NUMBERS // 200 + 1) < 0.01
+
+
 def test_very_many_labels_are_not_resampled_but_still_tested() -> None:
     reference, window = np.full(300, 2), 5 * (np.arange(300) < 30)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -289,6 +289,7 @@ def test_rows_of_a_shifted_stream_are_estimated(good: Operator) -> None:
 
 
 @given(seeds, st.integers(2, 10), st.integers(1, 5000))
+@example(2, 2, 4844)  # a share of 2e-6, approached by steps that are cut
 @settings(deadline=None, max_examples=60)
 def test_no_other_mix_is_more_likely_than_the_pilot(seed: int, k: int, m: int) -> None:
     rng = np.random.default_rng(seed)

@@ -175,6 +175,14 @@ def test_without_bias_the_reach_is_the_two_sided_quantile() -> None:
     assert intervals.arm(np.zeros(2), np.ones(2), 0.95).tolist() == [pytest.approx(Z)] * 2
 
 
+@pytest.mark.parametrize("n", [16, 89, 181, 188, 217, 10**15])
+def test_rounding_does_not_lead_wilsons_interval_out_of_shares(n: int) -> None:
+    lower, upper = intervals.wilson(np.array([0.0, 1.0]), n, 1.959963984540054)
+
+    assert lower[0] == 0.0
+    assert upper[1] == 1.0
+
+
 def test_a_perfect_classifier_with_an_endless_reference_gives_wilsons_interval() -> None:
     on = hard(np.eye(3, dtype=np.int64) * 10**9)
 

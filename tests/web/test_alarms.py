@@ -94,6 +94,20 @@ def test_the_size_of_what_may_be_something_else_is_told_with_an_if() -> None:
     assert said.startswith("If only the mix changed, about 17.1 %")
 
 
+def test_labels_that_look_alike_make_the_size_a_least_one() -> None:
+    at_least = {**EVIDENCE, "effect": {"total_variation": 0.171, "at_least": True}}
+
+    told, doubtful = (
+        alarms.size(alarm(evidence=at_least, verdict=verdict))
+        for verdict in (Verdict.LABEL_SHIFT, Verdict.UNDETERMINED)
+    )
+
+    assert told is not None
+    assert told.startswith("At least 17.1 %")
+    assert doubtful is not None
+    assert doubtful.startswith("If only the mix changed, at least 17.1 %")
+
+
 def test_an_effect_that_cannot_be_measured_is_said_to_be_so() -> None:
     said = alarms.size(alarm(evidence={**EVIDENCE, "effect": {"total_variation": None}}))
 

@@ -154,6 +154,18 @@ def test_a_version_that_nothing_ever_came_for_is_said_to_be_so() -> None:
     assert said(of) == "No predictions have come in for this version yet."
 
 
+def test_no_change_is_not_claimed_of_labels_whose_split_is_unknown() -> None:
+    calm = found(
+        Verdict.NO_SHIFT,
+        Attention.QUIET,
+        labels=CALM,
+        accuracy=None,
+        identified=Identified(not_identified=(0, 1)),
+    )
+
+    assert said(situation(calm)).endswith(" How much of it is legit or fraud cannot be told.")
+
+
 def test_an_accepted_mix_is_what_there_is_no_change_from() -> None:
     result = replace(found(Verdict.NO_SHIFT, Attention.QUIET), status=("ok", "baseline_accepted"))
 
