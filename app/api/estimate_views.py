@@ -139,8 +139,9 @@ class EstimateView(BaseModel):
     was when the worker looked; null before they are armed, and of a look that was taken for this
     answer alone. Labels that the reference cannot tell apart are named in `not_identified` and
     `weakly_identified`, and `notes` says in words what is known of them. `reference_share` is the
-    part of the estimate's variance that a longer window would not remove. `bbse` has the paper's
-    numbers.
+    part of the estimate's variance that a longer window would not remove, `pull` how strongly `q`
+    was pulled towards the reference's mix, in records, and `unseen_share` the part of the window
+    whose label the reference never predicts. `bbse` has the paper's numbers.
     """
 
     model: str
@@ -166,6 +167,8 @@ class EstimateView(BaseModel):
     effective_window: EffectiveWindowView | None
     evidence: EvidenceView | None
     reference_share: float | None
+    pull: float | None
+    unseen_share: float | None
     bbse: PaperView | None
     alarm: AlarmGlance | None
 

@@ -147,6 +147,8 @@ class Result:
     paper: PaperNumbers | None = None
     identified: Identified = Identified()
     reference_share: float | None = None
+    pull: float | None = None
+    unseen_share: float | None = None
 
     @property
     def at_least(self) -> bool:
@@ -229,6 +231,8 @@ def result(
             analysis.not_identified, analysis.weakly_identified, analysis.few_records
         ),
         reference_share=analysis.reference_share,
+        pull=analysis.pull,
+        unseen_share=analysis.unseen_share,
     )
 
 
@@ -327,6 +331,8 @@ def described(one: Evaluation, model: Model, alarm: Mapping[str, Any] | None) ->
         "effective_window": None if found.effective is None else asdict(found.effective),
         "evidence": None if found.evidence is None else asdict(found.evidence),
         "reference_share": found.reference_share,
+        "pull": found.pull,
+        "unseen_share": found.unseen_share,
         "bbse": None if found.paper is None else _bbse(found.paper, model),
         "alarm": alarm,
     }

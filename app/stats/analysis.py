@@ -125,7 +125,9 @@ class Analysis:
     `total_variation` is how far `mix` is from the reference's: the default's estimate, whichever is
     shown. Labels of which only the sum is known (`together`) count as one there, so that it is the
     least that has moved. `reference_share` is the part of the estimate's variance that more
-    predictions cannot remove. `not_identified` and `weakly_identified` are labels that the
+    predictions cannot remove. `pull` is how many records strong the pull towards the reference's
+    mix was, `unseen_share` the part of the window that was left out of the estimate, as the
+    reference never predicts so. `not_identified` and `weakly_identified` are labels that the
     reference cannot tell apart well, `few_records` those that it has few records of.
     """
 
@@ -141,6 +143,8 @@ class Analysis:
     accuracy: Accuracy | None = None
     assumption: Assumption | None = None
     reference_share: float | None = None
+    pull: float | None = None
+    unseen_share: float | None = None
     paper: PaperEstimate | None = None
     not_identified: tuple[int, ...] = ()
     weakly_identified: tuple[int, ...] = ()
@@ -228,7 +232,7 @@ def _estimated(
     found = cells.in_window(solver.operator.table, sums)
     if not found.counts.any():
         unknown = _not_estimated(on, sums, level)
-        return replace(seen, labels=unknown, status=("unseen_prediction",))
+        return replace(seen, labels=unknown, status=("unseen_prediction",), unseen_share=1.0)
     estimate = estimator.estimate(solver.operator, found.counts, phi)
     at = intervals.design(solver.operator, estimate)
     mix, together = at.on.spread(estimate.q), solver.identified.together
@@ -242,6 +246,8 @@ def _estimated(
         together=together,
         accuracy=accuracies.accuracy(at, estimate, on.accuracy, level=level),
         reference_share=intervals.reference_share(at),
+        pull=estimate.pull,
+        unseen_share=found.dropped,
     )
 
 

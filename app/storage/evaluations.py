@@ -325,6 +325,8 @@ def _result(n: int, verdict: str, stored: Mapping[str, Any]) -> Result:
         paper=None if paper is None else PaperNumbers(**_tuples(paper)),
         identified=Identified(**_tuples(stored.get("identified", {}))),
         reference_share=stored.get("reference_share"),
+        pull=stored.get("pull"),
+        unseen_share=stored.get("unseen_share"),
     )
 
 

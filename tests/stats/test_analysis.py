@@ -128,6 +128,9 @@ def test_a_window_like_the_reference_has_not_moved() -> None:
 
     assert not labels_of(found).moved.any()
     assert found.total_variation == pytest.approx(0.0, abs=0.001)
+    # The strongest pull that is tried: 25.6 records a label.
+    assert found.pull == pytest.approx(2 * 25.6)
+    assert found.unseen_share == 0.0
 
 
 def test_softmax_rows_bring_the_combined_test_and_a_verdict_on_the_assumption(
@@ -276,6 +279,7 @@ def test_predictions_new_to_the_reference_are_named() -> None:
     only = analysis.analyse(on, Sums(np.array([0, 0, 90])))
 
     assert "unseen_prediction" in some.status
+    assert (some.unseen_share, only.unseen_share) == (30 / 120, 1.0)
     assert some.accuracy is not None
     # Of predictions that are all new nothing can be said.
     assert only.status.count("unseen_prediction") == 1
