@@ -94,6 +94,12 @@ class Operator:
         return doubted(self, weighing(self, self.even, ENDLESS))
 
     @cached_property
+    def suspect(self) -> bool:
+        """Whether a window's own mix may leave anything in doubt."""
+        close = CLOSE_SOFT if self.table.soft else CLOSE_HARD
+        return doubted(self, weighing(self, self.even, ENDLESS), close).size > 0
+
+    @cached_property
     def hits(self) -> tuple[Counts, Counts]:
         """The cells that predict an estimated label, and which label that is."""
         return cells.own_labels(self.k, self.table.first, self.table.present)
@@ -176,12 +182,15 @@ def _twins(A: Floats) -> tuple[Counts, ...]:
 # like more. Without doubt, intervals of 60 labels with 60 records each, of which .3 are told from
 # the others, held .78; with 3.84, the 95 % point of a cell, a poor classifier's are twice as wide.
 DOUBTED_SOFT, DOUBTED_HARD = 0.8, 1.5
+# A reference that comes this much closer, times, to leaving something in doubt may do so in a
+# window of another mix.
+CLOSE_SOFT, CLOSE_HARD = 1.5, 1.0
 NO_DIFFERENCE = 1e-9
 # A window that leaves no noise of its own.
 ENDLESS = 1e9
 
 
-def doubted(on: Operator, at: Weighing) -> Floats:
+def doubted(on: Operator, at: Weighing, times: float = 1.0) -> Floats:
     """Changes of the mix (L x r, orthonormal) that the reference may only seem to see.
 
     Along a direction v of the mix, cells differ by `v' H v`, of which counting noise alone makes
@@ -190,7 +199,7 @@ def doubted(on: Operator, at: Weighing) -> Floats:
     """
     root = np.sqrt((at.D @ on.A) / on.n_j)
     ratio = at.H / np.outer(root, root)
-    least = DOUBTED_SOFT if on.table.soft else DOUBTED_HARD
+    least = times * (DOUBTED_SOFT if on.table.soft else DOUBTED_HARD)
     _, info = lapack.dpotrf(_plus_diagonal(ratio, np.full(on.size, -least)))
     if not info:  # All ratios are above, and Cholesky says so in a tenth of the time.
         return np.zeros((on.size, 0))

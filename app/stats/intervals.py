@@ -110,8 +110,10 @@ class Design:
         A label that the window has hardly any of does not make it doubt others. For very many
         labels that takes too long to find out.
         """
-        if self.on.size > MANY_LABELS or not self.on.doubted.size:
+        if self.on.size > MANY_LABELS:
             return self.on.doubted
+        if not self.on.suspect:
+            return np.zeros((self.on.size, 0))
         return estimator.doubted(self.on, self.weighing)
 
     @cached_property
