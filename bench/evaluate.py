@@ -295,10 +295,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=parts)
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(parts))
     parser.add_argument("--models", type=int, help="a fleet of this size instead")
     parser.add_argument("--minutes", type=int, default=3)
     options = parser.parse_args()
+    unknown = set(options.parts).difference(parts)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     if options.models:
         # The worker and its database on one core: PostgreSQL inherits it.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
