@@ -47,9 +47,11 @@ def decide(
         return Correction(False, closed, np.ones(k))
     if verdict is Verdict.NOT_LABEL_SHIFT:
         raise Conflict(f"weights cannot be forced: {closed}")
+    if analysis.labels is None:
+        return Correction(False, _EMPTY, np.ones(k))
     without = _without_weights(analysis)
-    if analysis.labels is None or without is not None:
-        return Correction(False, without if analysis.n and without else _EMPTY, np.ones(k))
+    if without is not None:
+        return Correction(False, without, np.ones(k))
     gamma = _shrinkage(analysis)
     if not gamma:
         return Correction(False, "the change is no larger than chance makes it", np.ones(k), gamma)

@@ -171,18 +171,18 @@ def as_often_right(believed: Floats, counts: Counts, cell: Counts, label: Counts
     right, size = float(counts[cell, label].sum()), counts[cell].sum(axis=1)
     if not 0.0 < right < size.sum():
         return believed
-    own = np.clip(believed[cell, label] / size, np.finfo(np.float64).eps, 1.0 - 1e-12)
-    gap, noise = right - float(size @ own), float(size @ (own * (1.0 - own)))
+    rate = np.clip(believed[cell, label] / size, np.finfo(np.float64).eps, 1.0 - 1e-12)
+    gap, noise = right - float(size @ rate), float(size @ (rate * (1.0 - rate)))
     if gap**2 <= noise:
         return believed
     wanted = right - noise / gap
 
     def surplus(factor: float) -> float:
-        return float(size @ special.expit(special.logit(own) + factor)) - wanted
+        return float(size @ special.expit(special.logit(rate) + factor)) - wanted
 
-    moved = special.expit(special.logit(own) + optimize.brentq(surplus, -CERTAIN, CERTAIN))
+    moved = special.expit(special.logit(rate) + optimize.brentq(surplus, -CERTAIN, CERTAIN))
     sums = believed.copy()
-    sums[cell] *= ((1.0 - moved) / (1.0 - own))[:, None]
+    sums[cell] *= ((1.0 - moved) / (1.0 - rate))[:, None]
     sums[cell, label] = moved * size
     return sums
 

@@ -179,8 +179,8 @@ def _twins(A: Floats) -> tuple[Counts, ...]:
 # doubted, unless they do not differ at all. Softmax differs in dozens of cells, and calibration
 # takes away noise; chosen between .8 and 1.2 for the coverage of labels that look alike
 # (docs/statistics.md). Hard predictions differ in a few cells only, where noise alone often looks
-# like more. Without doubt, intervals of 60 labels with 60 records each, of which .3 are told from
-# the others, held .78; with 3.84, the 95 % point of a cell, a poor classifier's are twice as wide.
+# like more. Without doubt, intervals of 60 labels with 60 records each and an accuracy of .31 held
+# .78; with 3.84, the 95 % point of a cell, a poor classifier's are twice as wide.
 DOUBTED_SOFT, DOUBTED_HARD = 0.8, 1.5
 # A reference that comes this much closer, times, to leaving something in doubt may do so in a
 # window of another mix.

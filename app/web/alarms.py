@@ -167,8 +167,8 @@ def sure(evidence: Mapping[str, Any], pane: timedelta) -> str | None:
 
 
 def size(alarm: Alarm) -> str | None:
-    found = alarm.evidence.get("effect") or {}
-    effect, about = found.get("total_variation"), "at least" if found.get("at_least") else "about"
+    stored = alarm.evidence.get("effect") or {}
+    effect, about = stored.get("total_variation"), "at least" if stored.get("at_least") else "about"
     if alarm.kind is not AlarmKind.SHIFT or _verdict(alarm) is Verdict.NOT_LABEL_SHIFT:
         return None
     if effect is None:

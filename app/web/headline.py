@@ -123,8 +123,8 @@ def _calm(of: Situation, found: Result) -> str:
     if found.attention is Attention.SHIFTED:
         since = _since(_onset(of, AlarmKind.SHIFT), of.now)
         return f"The mix of predictions has changed{since}, but too little to matter here."
-    said = ACCEPTED if "baseline_accepted" in found.status else NO_CHANGE
-    return f"{said}{_unknown(of, found)}"
+    calm = ACCEPTED if "baseline_accepted" in found.status else NO_CHANGE
+    return f"{calm}{_unknown(of, found)}"
 
 
 def _unknown(of: Situation, found: Result) -> str:
